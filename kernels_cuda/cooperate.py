@@ -50,7 +50,7 @@ def bits_before(bits, place):
 
 
 @device_function
-def place_of_few(n_pairs, n_threads, thread):
+def lanes_per_pair(n_pairs, n_threads, thread):
     """Return the bits of the lanes that rank one pair, and the pair that this thread writes, if any."""
     bits = u32(0)
     while bits < 5 and n_pairs << (bits + 1) <= n_threads:

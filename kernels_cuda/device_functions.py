@@ -24,7 +24,7 @@ from kernels_cuda.runtime.compiler import (
     local_lengths,
 )
 from kernels_cuda.scan import scan_of_warps
-from kernels_cuda.top_k.problem import key_format, last_element
+from kernels_cuda.top_k.key_formats import key_format, last_element
 from kernels_cuda.top_k.shared import shapes
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
@@ -120,9 +120,7 @@ def block_top_k(dtype: Any, k: int, threads: int, size: int, *, largest: bool = 
     n_bytes = shapes.pair_sort_bytes(dtype.itemsize, size, threads)
     counters = shapes.pair_counters_offset(dtype.itemsize, size, threads)
     sort_pairs, unused = pair_sort(dtype.itemsize, threads), max(0, 32 - 8 * dtype.itemsize)
-    load_pair, store_pair = ptx.load_shared_u32x2, ptx.store_shared_u32x2
-    if key_type is ptx.u64:
-        load_pair, store_pair = ptx.load_shared_u64x2, ptx.store_shared_u64x2
+    load_pair, store_pair = ptx.LOAD_SHARED_PAIR[n_pair_bytes], ptx.STORE_SHARED_PAIR[n_pair_bytes]
 
     @linked_function
     def select(elements, count):

@@ -87,6 +87,7 @@ PLACES = {
     "cuda_package": "kernels_cuda",
     "device_words": "kernels_cuda.device_words",
     "top_k_dispatch": "kernels_cuda.top_k.dispatch",
+    "key_formats": "kernels_cuda.top_k.key_formats",
     "top_k_plan": "kernels_cuda.top_k.plan",
     "top_k_policy": "kernels_cuda.top_k.policy",
     "top_k_problem": "kernels_cuda.top_k.problem",

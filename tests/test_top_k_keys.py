@@ -7,7 +7,7 @@ import pytest
 from tests import inside
 
 pytest.importorskip("cuda.bindings")
-problems = inside.top_k_problem
+key_formats = inside.key_formats
 
 # Bits, and the bits of infinity where there are floats of that width.
 FORMATS = [(8, None), (16, 0x7C00), (16, 0x7F80), (32, 0x7F800000), (64, 0x7FF << 52)]
@@ -70,9 +70,9 @@ def test_unfolded_keys(bits, kind, infinity, largest, nan_last):
     register = max(bits, 32)
     unused, most = register - bits, (1 << register) - 1
     words = [signed(mask) for mask in format_]
-    format_ = problems.key_format(bits // 8, *words, largest, nan_last)
+    format_ = key_formats.key_format(bits // 8, *words, largest, nan_last)
     direction, unordered = format_.direction & ones, format_.unordered & ones
-    numbers = [number & most for number in problems.unfolded_format(bits // 8, *words, largest, nan_last)]
+    numbers = [number & most for number in key_formats.unfolded_format(bits // 8, *words, largest, nan_last)]
     raw_flip, factor, offset, change = numbers
     draw = random.Random(1)
     keys = {}

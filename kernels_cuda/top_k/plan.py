@@ -11,14 +11,14 @@ from kernels_cuda.top_k.many_blocks.grid_launches import grid_launches
 from kernels_cuda.top_k.numbers.numbered_launches import found_first, numbered_launches, serves_numbers
 from kernels_cuda.top_k.numbers.sorted_launches import (
     CODE_WORDS,
+    codes_launch,
     element_words,
+    number_areas,
+    numbers_launch,
     of_codes,
     of_ordered,
-    put_codes,
-    put_numbers_of,
-    put_order,
+    order_launch,
     set_element_words,
-    sorted_areas,
 )
 from kernels_cuda.top_k.policy import FORCED
 from kernels_cuda.top_k.problem import Selection, are_segments, select
@@ -132,18 +132,18 @@ def _plan_numbered(problem: Words, device: Words, table: Words, selection: Selec
 
 def _plan_by_sorting(problem: Words, device: Words, table: Words, selection: Selection, out: Words) -> int:
     """Plan the same for any number of selected elements: rows are sorted by number first."""
-    areas, of_elements = sorted_areas(device, selection), element_words(problem)
+    areas, of_elements = number_areas(device, selection), element_words(problem)
     out[WORKSPACE] = areas.end
-    put_codes(problem, device, selection, out, areas)
+    codes_launch(problem, device, selection, out, areas)
     set_element_words(problem, CODE_WORDS)
     status = plan_selection(problem, device, table, of_codes(selection, areas), out)
     set_element_words(problem, of_elements)
     n_bytes = out[WORKSPACE]
     if status == PLANNED:
-        put_order(problem, device, selection, out, areas)
+        order_launch(problem, device, selection, out, areas)
         status = plan_selection(problem, device, table, of_ordered(selection, areas), out)
     if status == PLANNED:
-        put_numbers_of(problem, device, selection, out, areas)
+        numbers_launch(problem, device, selection, out, areas)
         status = TOO_LONG if out[ALGORITHM] == FULL else status
     out[WORKSPACE] = max(n_bytes, out[WORKSPACE])
     return status

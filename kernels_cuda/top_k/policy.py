@@ -1,4 +1,4 @@
-"""The words of a device that the plans of top-k read besides those of all operators: what tests change."""
+"""The words of a device that only plans of top-k read: limits, which tests change."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,7 +8,7 @@ from kernels_cpu.plan_words import MAX_WORDS
 from kernels_cuda.device_words import OWN_WORDS, device_words
 from kernels_cuda.runtime.variant import Target
 
-# The number of the one algorithm that may be taken, or -1.
+# The number of the one algorithm that may be taken, or `choice.NO_ALGORITHM`.
 FORCED = OWN_WORDS
 # The words of `Policy`, in its order.
 (
@@ -35,7 +35,7 @@ FORCED = OWN_WORDS
 
 
 def numbers(*given: int) -> int:
-    """Return a set of small numbers as bits.
+    """Return a set of small numbers as the bits of one.
 
     Examples
     --------
@@ -62,7 +62,8 @@ class Policy(NamedTuple):
         multiprocessor, are faster with more threads each. If there is at most one, short rows are too where
         results are sorted, and long ones where they are not; few rows that are sorted whole take the last.
     sorted_share : int
-        `partition` sorts few short rows whole from a k of one part in so many of them on, others from three.
+        `partition` sorts few short rows whole if at least one element in so many is selected, and other rows
+        if three are.
     one_pass_small_threads : int
         Threads of a block of `one_pass` where several share a multiprocessor, or rows are short.
     only_block_threads : int
@@ -79,7 +80,7 @@ class Policy(NamedTuple):
         A cluster has one of these numbers of blocks, powers of two.
     batch_bytes : int
         `sort` takes rows in batches that need at most this much workspace. A row that needs more is a batch
-        by itself, and is sorted in slices if it needs more than x takes.
+        by itself; if that is more than x takes, elements are selected first, or results hold the pairs.
     narrow_elements : int
         `sort` has positions and counts of 8 bytes for rows from this length on, because counts have two bits
         of state; from twice this length on where it selects first.
@@ -123,7 +124,7 @@ def plan_device(
     target : Target
         The device.
     forced : int
-        The number of the one algorithm that may be taken, or -1.
+        The number of the one algorithm that may be taken, or `choice.NO_ALGORITHM`.
     changes : mapping
         Other values of the policy, by name.
     room : int

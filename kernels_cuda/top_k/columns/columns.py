@@ -32,7 +32,7 @@ from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import WARP_LANES, pair_bytes
 
-# The last position, and that of none: an element of the least key there is as good as none.
+# The last position there may be also stands for none: an element of the least key there comes last anyway.
 _NOWHERE = 0xFFFF
 
 
@@ -48,10 +48,8 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
     unfold_next_above = functions.unfold_next_above
     read_if = ptx.READ_IF[element_size]
     find_row, write_result, pad_results = row_functions(element_size)
-    is_wide = element_size == 8
-    load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
-    store_pair = ptx.store_shared_u64x2 if is_wide else ptx.store_shared_u32x2
     n_pair_bytes = pair_bytes(element_size)
+    load_pair, store_pair = ptx.LOAD_SHARED_PAIR[n_pair_bytes], ptx.STORE_SHARED_PAIR[n_pair_bytes]
     pair_step = WARP_LANES * n_pair_bytes
     n_rows_ahead = chunk_rows(element_size)
     n_filled = buffer_pairs(element_size) - n_rows_ahead
@@ -103,7 +101,7 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
 
     @linked_function
     def begin_list(numbers, positions, n_selected):
-        """Empty a list; places of more than `n_selected` hold what comes before all elements."""
+        """Empty a list; its places of more than `n_selected` hold fillers, which come before all elements."""
         for place in range(n_kept):
             numbers[place] = number_type(0)
             if u32(place) + n_selected < n_kept:
@@ -137,7 +135,7 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
 
     @linked_function
     def walk_chunk(ahead, address, step, n_next, at, n_live, threshold, slot, unfolding):
-        """Put what is at or above a threshold into a lane's buffer; load another chunk instead."""
+        """Put the elements at or above a threshold into a lane's buffer; load another chunk instead."""
         for place in range(n_rows_ahead):
             bits = ahead[place]
             ahead[place] = read_if(address, u32(place) < n_next)
@@ -152,8 +150,8 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
     def following_chunk(chunk, cycle, n_chunks, stride):
         """Return the chunk after this one, and the round.
 
-        Chunks follow each other some 0.618 of the column apart; a round that leads back to its first chunk is
-        followed by a round from the next one.
+        Chunks follow each other some 0.618 of the column apart: by the golden ratio, any number of them is
+        spread evenly. A round that leads back to its first chunk is followed by a round from the next one.
         """
         chunk += stride
         if chunk >= n_chunks:
@@ -179,7 +177,7 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
         cycle = u32(0)
         slot = pairs
         full = pairs + u32(n_filled * pair_step)
-        # None of the first elements is known to come after others.
+        # Until the list is full, no element is known to come after the last selected one.
         reached = key_type(0)
         next_above = key_type(0)
         last_position = u32(_NOWHERE)
@@ -222,7 +220,7 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
 
     @linked_function
     def write_column(numbers, positions, pairs, n_written, row, is_by_index, p):
-        """Write the first elements of a list, whose last `p.k` ones are selected."""
+        """Write the first `n_written` of the selected elements, which are the last `p.k` of the list."""
         base, values, indices = row
         store_list(numbers, positions, pairs)
         n_others = u32(n_kept) - u32(p.k)
@@ -232,7 +230,7 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
             position = u32(low)
             place = rank
             if is_by_index != 0:
-                # The others count as if they came before all.
+                # The fillers count as if they came before all.
                 place = u32(0) - n_others - u32(1)
                 for other in range(n_kept):
                     _, other_position = entry(numbers, positions, other)

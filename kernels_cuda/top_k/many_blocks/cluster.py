@@ -17,18 +17,18 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import dynamic_shared_array
-from kernels_cuda.top_k.many_blocks.cluster_few import FEW_BYTES, few_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
     CLUSTER_THREADS,
     CLUSTER_WARPS,
-    FEW_LARGEST_ELEMENT,
     LARGEST_CLUSTER_CHUNK,
+    SMALL_K_LARGEST_ELEMENT,
     ClusterParameters,
     cluster_sort_bytes,
 )
 from kernels_cuda.top_k.many_blocks.cluster_messages import N_BARRIERS, begin_messages
 from kernels_cuda.top_k.many_blocks.cluster_range import N_FOUND, RANGE_BYTES, range_functions
 from kernels_cuda.top_k.many_blocks.cluster_select import select_function
+from kernels_cuda.top_k.many_blocks.cluster_small_k import SMALL_K_BYTES, small_k_function
 from kernels_cuda.top_k.many_blocks.cluster_sort import sort_functions
 from kernels_cuda.top_k.many_blocks.shared_keys import key_functions
 from kernels_cuda.top_k.shared.keys import element_functions
@@ -44,14 +44,14 @@ def cluster_kernel(element_size: int) -> Any:
     load_keys = key_functions(element_size).load_keys
     begin, _ = range_functions(element_size)
     hand_on, sort_and_write = sort_functions(element_size)
-    serves_few = element_size <= FEW_LARGEST_ELEMENT
-    select_few: Any = few_function(element_size) if serves_few else None
+    serves_small_k = element_size <= SMALL_K_LARGEST_ELEMENT
+    select_small_k: Any = small_k_function(element_size) if serves_small_k else None
     select = select_function(element_size, hand_on)
     find_row, _, pad_results = row_functions(element_size)
     extent_of = extent_function(element_size)
     per_vector = VECTOR_BYTES // element_size
     # For the search, then for the keys that are ordered.
-    room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), FEW_BYTES) // 4
+    room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), SMALL_K_BYTES) // 4
 
     @cuda.jit(max_registers=65536 // CLUSTER_THREADS)
     def cluster_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, c: ClusterParameters):
@@ -68,9 +68,9 @@ def cluster_kernel(element_size: int) -> Any:
         rank = ptx.cluster_rank()
         n_blocks = u32(1) << u32(c.cluster_bits)
         ids = thread, rank, n_blocks
-        may_be_few = serves_few and c.is_few != 0
+        tries_small_k = serves_small_k and c.is_small_k != 0
         begin_messages(barriers, thread, n_blocks)
-        if not may_be_few:
+        if not tries_small_k:
             begin(memory, thread, n_blocks)
             cuda.syncthreads()
         # After this barrier all blocks are resident. Of what this one has stored, others use only its
@@ -87,9 +87,9 @@ def cluster_kernel(element_size: int) -> Any:
         elements = address, p.strides.x, u32(length), extent_of(x, p)
         output = values, indices, p.strides.values, p.strides.indices, p.index_size
         is_selected = False
-        if may_be_few and n_selected > 0:
-            few_areas = barriers, memory
-            is_selected = select_few(few_areas, own, elements, output, n_steps, n_selected, p, c, ids)
+        if tries_small_k and n_selected > 0:
+            small_k_areas = barriers, memory
+            is_selected = select_small_k(small_k_areas, own, elements, output, n_steps, n_selected, p, c, ids)
             if not is_selected:
                 begin(memory, thread, n_blocks)
                 cuda.syncthreads()

@@ -37,16 +37,16 @@ SMALLEST_CLUSTER_CHUNK = 128
 LARGEST_CLUSTER_CHUNK = 1024
 # A cluster selects few elements, of at most so many bytes each, if it has enough groups for each of them: a
 # block has one per lane. There is room for so many candidates, and so many of one block.
-FEW_LARGEST_ELEMENT = 4
-FEW_GROUPS_PER_SELECTED = 4
-FEW_CANDIDATES = 256
-FEW_CANDIDATES_OF_BLOCK = 64
+SMALL_K_LARGEST_ELEMENT = 4
+SMALL_K_GROUPS_PER_SELECTED = 4
+SMALL_K_CANDIDATES = 256
+SMALL_K_CANDIDATES_OF_BLOCK = 64
 # Clusters run at the same time on this many eighths of the multiprocessors: those of a cluster are
 # neighbours, and some are left over.
 EIGHTHS_OF_MULTIPROCESSORS = 7
 # A cluster runs within one GPC. Devices have at most so many, so that the largest has at least that share of
 # the multiprocessors.
-_MOST_GROUPS = 8
+_MOST_GPCS = 8
 
 
 class ClusterParameters(NamedTuple):
@@ -54,7 +54,7 @@ class ClusterParameters(NamedTuple):
 
     is_sorted: int
     """Whether results come by value, or by ascending index."""
-    is_few: int
+    is_small_k: int
     """Whether k is small enough for few candidates."""
     cluster_bits: int
     """The bits of the number of blocks of a cluster."""
@@ -102,7 +102,7 @@ def _fitting_cluster(device: Words, selection: Selection) -> int:
                 if n_blocks * CLUSTER_STEP_BYTES <= selection.row_bytes or orders_many:
                     busy = n_blocks
     most = together if together > 0 else fewest
-    if most > 0 and _selects_few(selection, most):
+    if most > 0 and _is_small_k(selection, most):
         return most
     return busy if busy > 0 else fewest
 
@@ -110,7 +110,7 @@ def _fitting_cluster(device: Words, selection: Selection) -> int:
 def _is_possible(device: Words, selection: Selection, n_blocks: int) -> bool:
     """Tell whether the device has such clusters, and these can hold a row and order what is selected."""
     arch: int = device[ARCH]
-    is_large = arch < SMALL_DEVICES_FROM and n_blocks * _MOST_GROUPS <= device[MULTIPROCESSORS]
+    is_large = arch < SMALL_DEVICES_FROM and n_blocks * _MOST_GPCS <= device[MULTIPROCESSORS]
     has_them = arch >= 10 * CLUSTERS_FROM[0] and (n_blocks <= PORTABLE_CLUSTER or is_large)
     most = min(CLUSTER_LARGEST_K, n_blocks * LARGEST_CLUSTER_CHUNK)
     room = device[BLOCK_SHARED_BYTES] - cluster_static_bytes(selection.element_size)
@@ -118,10 +118,10 @@ def _is_possible(device: Words, selection: Selection, n_blocks: int) -> bool:
     return has_them and holds_row and (selection.is_by_index == 1 or selection.k <= most)
 
 
-def _selects_few(selection: Selection, n_blocks: int) -> bool:
+def _is_small_k(selection: Selection, n_blocks: int) -> bool:
     """Tell whether k is small enough for so many blocks to find few candidates."""
-    has_groups = selection.k <= n_blocks * WARP_LANES // FEW_GROUPS_PER_SELECTED
-    return has_groups and selection.element_size <= FEW_LARGEST_ELEMENT
+    has_groups = selection.k <= n_blocks * WARP_LANES // SMALL_K_GROUPS_PER_SELECTED
+    return has_groups and selection.element_size <= SMALL_K_LARGEST_ELEMENT
 
 
 def _n_steps(selection: Selection, n_blocks: int) -> int:
@@ -142,7 +142,7 @@ def cluster_launches(problem: Words, device: Words, selection: Selection, out: W
     chunk = max(SMALLEST_CLUSTER_CHUNK, ceil_div(selection.k, n_blocks))
     parameters = ClusterParameters(
         1 - selection.is_by_index,
-        int(_selects_few(selection, n_blocks)),
+        int(_is_small_k(selection, n_blocks)),
         bits_for(n_blocks),
         bits_for(n_blocks * CLUSTER_STEP_BYTES // element_size),
         bits_for(chunk),

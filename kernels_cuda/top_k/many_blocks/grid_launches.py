@@ -7,13 +7,14 @@ from kernels_cpu.integers import ceil_div
 from kernels_cpu.plan_words import Words, put_values
 from kernels_cuda.device_words import MULTIPROCESSORS
 from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.top_k.key_formats import filler
 from kernels_cuda.top_k.policy import (
     FINE_BYTES,
     NARROW_AXIS_ELEMENTS,
     PART_ELEMENTS,
     UNIT_GROUPS_PER_THREAD,
 )
-from kernels_cuda.top_k.problem import Selection, bounded_product, filler
+from kernels_cuda.top_k.problem import Selection, bounded_product
 from kernels_cuda.top_k.read_once.block_launches import (
     COARSE,
     ELEMENTS,
@@ -106,7 +107,7 @@ def _coarse_groups(selection: Selection, part_size: int) -> int:
     return ceil_div(n_chunks, together) * together
 
 
-class Split(NamedTuple):
+class Parts(NamedTuple):
     """The blocks that finish rows, and the elements of a part of one: 0 if rows are not served."""
 
     shape: BlockShape
@@ -125,30 +126,30 @@ def _finishing_shape(device: Words, selection: Selection) -> BlockShape:
     return shape_of(device, selection, 0 if has_few_groups and selection.k <= SMALL_BLOCK_K else 1)
 
 
-def _split(device: Words, selection: Selection) -> Split:
+def _parts(device: Words, selection: Selection) -> Parts:
     """Return the blocks that finish rows, and the elements of a part of one."""
     k, axis_size, element_size = selection.k, selection.axis_size, selection.element_size
     shape = _finishing_shape(device, selection)
     if k > min(LARGEST_K, shape.n_candidate_groups):
-        return Split(shape, 0)
+        return Parts(shape, 0)
     per_vector = VECTOR_BYTES // element_size
     most_vectors = shape.n_groups << LARGEST_LANE_BITS
     most_coarse = most_vectors * (VECTOR_BYTES // shape.key_bytes)
     chunk_elements = _chunk_bytes(selection) // element_size
     n_parts = ceil_div(axis_size, min(device[PART_ELEMENTS], most_coarse * chunk_elements))
     if n_parts == 1:
-        return Split(shape, axis_size)
+        return Parts(shape, axis_size)
     # One block finishes what is selected from all parts.
     if n_parts > most_vectors * per_vector // k:
-        return Split(shape, 0)
-    return Split(shape, ceil_div(axis_size, n_parts * per_vector) * per_vector)
+        return Parts(shape, 0)
+    return Parts(shape, ceil_div(axis_size, n_parts * per_vector) * per_vector)
 
 
 def grid_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
     """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
     # The results of all parts make a shorter row.
     selection = given._replace(least=0)
-    shape, part_size = _split(device, selection)
+    shape, part_size = _parts(device, selection)
     if part_size == 0:
         return UNSERVED
     n_coarse = _coarse_groups(selection, part_size)
@@ -174,7 +175,7 @@ def _put_maxima(
     fine: int,
     coarse: int,
 ) -> None:
-    """Put what finds the maxima."""
+    """Put the launch that finds the maxima."""
     offsets = fill_offsets(problem, device, selection, out)
     kernel, n_blocks = MAXIMA, bounded_product(selection.n_rows, parameters.n_coarse // MAXIMA_WARPS)
     if selection.is_transposed:

@@ -26,12 +26,12 @@ from kernels_cuda.top_k.numbers.numbered_launches import (
     NumberParameters,
     Tables,
 )
-from kernels_cuda.top_k.numbers.numbered_search import Row, number_functions, search_function
+from kernels_cuda.top_k.numbers.numbered_search import find_numbers, number_functions, search_function
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
-from kernels_cuda.top_k.shared.rows import load_index, row_offsets
+from kernels_cuda.top_k.shared.rows import load_index
 from kernels_cuda.top_k.shared.shapes import WARP_LANES, pair_bytes
 from kernels_cuda.top_k.shared.threshold import FOUND, threshold_functions
 
@@ -62,8 +62,7 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
     narrow_bytes, key_bytes = pair_bytes(element_size), max(element_size, 4)
     n_warps = n_threads // WARP_LANES
     n_counts = ITEMS_PER_THREAD * n_warps
-    load_narrow = ptx.load_shared_u64x2 if element_size == 8 else ptx.load_shared_u32x2
-    store_narrow = ptx.store_shared_u64x2 if element_size == 8 else ptx.store_shared_u32x2
+    load_narrow, store_narrow = ptx.LOAD_SHARED_PAIR[narrow_bytes], ptx.STORE_SHARED_PAIR[narrow_bytes]
 
     @linked_function
     def load_keys(keys, positions, sources, n_given, row, p, m, thread):
@@ -78,7 +77,7 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
                 address = found_values + i64(number) * element_size
                 if number < n_given:
                     index = load_index(found + i64(number) * m.found_size, m.found_size) - row.start
-                    # It is one of the row's, also if elements have changed meanwhile.
+                    # Clamped: if elements have changed meanwhile, the index may lie outside the row.
                     positions[item] = u32(min(max(index, i64(0)), row.length - 1))
             keys[item] = read_if(address, u32(number < n_given))
         for item in range(ITEMS_PER_THREAD):
@@ -96,7 +95,7 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def threshold_of_row(room, keys, n_given, n_selected, scratch, ids):
-        """Return a key that at least `n_selected` of the row's reach, and hardly more unless they tie."""
+        """Return a key that at least `n_selected` keys of the row reach, and hardly more unless they tie."""
         thread, _, _ = ids
         lowest = ~key_type(0)
         highest = key_type(0)
@@ -114,9 +113,9 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def take(areas, keys, positions, n_given, bound, row, sums, m, ids):
-        """Make candidates of what takes part and reaches a bound, in order; return how many these are.
+        """List the candidates in order: elements that take part and reach a bound. Return how many they are.
 
-        A bound is a key, and whether elements that have it reach it.
+        `bound` is ``(key, takes_equal)``: larger keys reach it, and that key if `takes_equal`.
         """
         pairs, key_pairs = areas
         thread, lane, warp = ids
@@ -243,7 +242,7 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def write_by_number(areas, counts, outputs, row, scratch, p, m, ids):
-        """Candidates are in order of number: write those among the first by key, in this order.
+        """Write the candidates among the first by key, in order of number, which they are in already.
 
         `areas` are the address of the candidates, and an array for their keys behind them.
         """
@@ -317,9 +316,7 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         key_scratch.histogram[thread] = u32(0)
         row_number = p.first + i64(cuda.blockIdx.x)
         base, values, row_indices, length = find_row(x, windows, values, indices, tables.rows, row_number, p)
-        number_row, _, _ = row_offsets(m.layout, tables.numbers, row_number)
-        start = row_indices.start
-        row = Row(base, numbers + (number_row + start * m.step) * m.size, start, length)
+        row = find_numbers(base, row_indices, length, numbers, tables, row_number, m)
         n_selected = u32(p.k)
 
         keys = cuda.local.array(ITEMS_PER_THREAD, key_type)

@@ -177,7 +177,7 @@ def numbered_launches(
 def number_parameters(
     problem: Words, selection: Selection, n_found: int, found_size: int, n_parts: int
 ) -> NumberParameters:
-    """Return what kernels are told of numbers; without shared memory."""
+    """Return the parameters of kernels that read numbers, without those of shared memory."""
     size = problem[NUMBER_SIZE]
     flip = 0
     if problem[NUMBER_SIGNED] == 1:

@@ -21,6 +21,7 @@ from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.numbers.numbered_launches import PAIR_BYTES
 from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.rows import row_offsets
 from kernels_cuda.top_k.shared.threshold import CROWDED, FOUND, bit_length_u64, threshold_functions
 
 # Elements that a thread loads before it uses the first, and those of a sample.
@@ -34,7 +35,7 @@ _FEWEST_SAMPLED = 32
 _MOST_ROUNDS = 100
 
 
-class Row(NamedTuple):
+class NumberedRow(NamedTuple):
     """Where a row's elements and their numbers begin, its first position, and how many elements it has."""
 
     base: Any
@@ -46,15 +47,23 @@ class Row(NamedTuple):
 class NumberFunctions(NamedTuple):
     """Device functions for one element width.
 
-    ``load_number(row, position, exists, m)`` loads the number of an element that exists, and that of what
-    takes no part of others; ``number_key(bits, m)`` makes a key of it. ``pack(key, position)`` makes one word
-    of an element, and ``key_of(packed, row, p)`` its key of that; the lower half is the position.
+    ``load_number(row, position, exists, m)`` returns the number of an element, or `m.excluded` if it does not
+    exist; ``number_key(bits, m)`` makes a key of a number. ``pack(key, position)`` makes one word of an
+    element, whose lower half is the position, and ``key_of(packed, row, p)`` returns its key.
     """
 
     load_number: Any
     number_key: Any
     pack: Any
     key_of: Any
+
+
+@device_function
+def find_numbers(base, row_indices, length, numbers, tables, row, m):
+    """Return a row with its numbers, the others as `results.row_functions` found them."""
+    number_row, _, _ = row_offsets(m.layout, tables.numbers, row)
+    start = row_indices.start
+    return NumberedRow(base, numbers + (number_row + start * m.step) * m.size, start, length)
 
 
 @functools.cache
@@ -133,8 +142,8 @@ def search_function(element_size: int, n_threads: int) -> Any:
     def read_row(pairs, prefix, extent, is_counting, shift, row, scratch, p, m, ids):
         """List what is at or above a range, or count the digits of what is in it.
 
-        `prefix` are the number of the field that has the range, and what the fields before it are. Returns
-        the extremes of the next field, of the thread's elements that have the lowest value of the range.
+        `prefix` is the number of the field that the range is of, and the values of the fields before it.
+        Returns the extremes of the next field among the thread's elements with the lowest value of the range.
         """
         field, key_before, number_before = prefix
         low, high = extent
@@ -197,9 +206,9 @@ def search_function(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def sampled_number(room, lowest, n_left, row, scratch, p, m, ids):
-        """Return a number that about as many as there is room for reach, of elements with the key `lowest`.
+        """Return a number that about as many elements with the key `lowest` reach as there is room for.
 
-        It is 0 if these are not many.
+        Return 0 if these elements are not many.
         """
         thread, _, _ = ids
         elements = cuda.local.array(_AHEAD, key_type)

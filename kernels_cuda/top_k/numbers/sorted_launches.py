@@ -40,7 +40,7 @@ MOVING_THREADS = 256
 MOVED_ELEMENTS = 8 * MOVING_THREADS
 
 
-class SortedAreas(NamedTuple):
+class NumberAreas(NamedTuple):
     """Areas at the beginning of the workspace, and where they end.
 
     Elements in the order of numbers take the place of codes, and selected positions that of sorted codes.
@@ -102,7 +102,7 @@ def set_element_words(problem: Words, words: ElementWords) -> None:
     problem[NAN_LAST] = words.nan_last
 
 
-def sorted_areas(device: Words, selection: Selection) -> SortedAreas:
+def number_areas(device: Words, selection: Selection) -> NumberAreas:
     """Return where areas are in the workspace."""
     length, order_size = selection.axis_size, 4 if selection.axis_size <= device[NARROW_AXIS_ELEMENTS] else 8
     code_bytes = area_bytes(selection, length, CODE_BYTES)
@@ -110,10 +110,10 @@ def sorted_areas(device: Words, selection: Selection) -> SortedAreas:
     counts = order + area_bytes(selection, length, order_size)
     selected = counts + area_bytes(selection, 1, 8)
     end = selected + area_bytes(selection, selection.k, selection.element_size)
-    return SortedAreas(0, code_bytes, order, order_size, counts, selected, end)
+    return NumberAreas(0, code_bytes, order, order_size, counts, selected, end)
 
 
-def _of_packed_rows(selection: Selection, areas: SortedAreas) -> Selection:
+def _of_packed_rows(selection: Selection, areas: NumberAreas) -> Selection:
     """Return a selection from whole rows that lie one after the other in the workspace."""
     return selection._replace(
         bound=selection.axis_size,
@@ -129,7 +129,7 @@ def _of_packed_rows(selection: Selection, areas: SortedAreas) -> Selection:
     )
 
 
-def of_codes(selection: Selection, areas: SortedAreas) -> Selection:
+def of_codes(selection: Selection, areas: NumberAreas) -> Selection:
     """Return the selection of all codes, in order."""
     return _of_packed_rows(selection, areas)._replace(
         element_size=CODE_BYTES,
@@ -145,7 +145,7 @@ def of_codes(selection: Selection, areas: SortedAreas) -> Selection:
     )
 
 
-def of_ordered(selection: Selection, areas: SortedAreas) -> Selection:
+def of_ordered(selection: Selection, areas: NumberAreas) -> Selection:
     """Return the selection from rows in the order of numbers."""
     return _of_packed_rows(selection, areas)._replace(
         index_size=8,
@@ -157,8 +157,8 @@ def of_ordered(selection: Selection, areas: SortedAreas) -> Selection:
     )
 
 
-def put_codes(problem: Words, device: Words, selection: Selection, out: Words, areas: SortedAreas) -> None:
-    """Put what writes codes."""
+def codes_launch(problem: Words, device: Words, selection: Selection, out: Words, areas: NumberAreas) -> None:
+    """Put the launch that writes codes."""
     offsets = fill_offsets(problem, device, selection, out)
     number_offsets = fill_offsets_of(problem, device, selection, out, NUMBER_STRIDE)
     n_parts = ceil_div(selection.axis_size, MOVED_ELEMENTS)
@@ -174,8 +174,8 @@ def put_codes(problem: Words, device: Words, selection: Selection, out: Words, a
     split(device, out)
 
 
-def put_order(problem: Words, device: Words, selection: Selection, out: Words, areas: SortedAreas) -> None:
-    """Put what brings elements into the order of their numbers."""
+def order_launch(problem: Words, device: Words, selection: Selection, out: Words, areas: NumberAreas) -> None:
+    """Put the launch that brings elements into the order of their numbers."""
     offsets = fill_offsets(problem, device, selection, out)
     n_parts = ceil_div(selection.axis_size, MOVED_ELEMENTS)
     sizes = Sizes(bounded_product(selection.n_rows, n_parts), MOVING_THREADS, 0, 1)
@@ -193,10 +193,10 @@ def put_order(problem: Words, device: Words, selection: Selection, out: Words, a
     split(device, out)
 
 
-def put_numbers_of(
-    problem: Words, device: Words, selection: Selection, out: Words, areas: SortedAreas
+def numbers_launch(
+    problem: Words, device: Words, selection: Selection, out: Words, areas: NumberAreas
 ) -> None:
-    """Put what writes the selected elements and their numbers."""
+    """Put the launch that writes the selected elements and their numbers."""
     offsets = fill_offsets(problem, device, selection, out)
     number_offsets = fill_offsets_of(problem, device, selection, out, NUMBER_STRIDE)
     n_parts = ceil_div(selection.k, MOVED_ELEMENTS)

@@ -16,11 +16,11 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u64
 from kernels_cuda.top_k.numbers.numbered_launches import NumberParameters, Tables
-from kernels_cuda.top_k.numbers.numbered_search import Row, number_functions
+from kernels_cuda.top_k.numbers.numbered_search import find_numbers, number_functions
 from kernels_cuda.top_k.numbers.sorted_launches import CODE_BYTES, MOVED_ELEMENTS, MOVING_THREADS
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
-from kernels_cuda.top_k.shared.rows import load_index, part_of, row_offsets
+from kernels_cuda.top_k.shared.rows import load_index, part_of
 
 _NO_CODE = (1 << 64) - 1
 
@@ -42,9 +42,7 @@ def codes_kernel() -> Any:
         ptx.grid_dependency_wait()
         number, part = part_of(p.first + i64(cuda.blockIdx.x), m.n_parts)
         _, _, row_indices, length = find_row(i64(0), windows, i64(0), i64(0), tables.rows, number, p)
-        number_row, _, _ = row_offsets(m.layout, tables.numbers, number)
-        start = row_indices.start
-        row = Row(i64(0), numbers + (number_row + start * m.step) * m.size, start, length)
+        row = find_numbers(i64(0), row_indices, length, numbers, tables, number, m)
         at = part * MOVED_ELEMENTS + i64(cuda.threadIdx.x)
         end = min((part + 1) * MOVED_ELEMENTS, p.axis_size)
         while at < end:
@@ -52,7 +50,7 @@ def codes_kernel() -> Any:
             bits = load_number(row, at, at < length, m)
             if bits != u64(m.excluded):
                 code = bits ^ u64(m.flip)
-                # There is no number between those before and behind -1.
+                # Codes behind that of -1 move up: so no number has the largest code.
                 code -= u64(code > u64(m.excluded) ^ u64(m.flip))
             ptx.store_u64(codes + (number * p.axis_size + at) * CODE_BYTES, code)
             at += MOVING_THREADS
@@ -115,9 +113,7 @@ def numbers_kernel(element_size: int) -> Any:
         ptx.grid_dependency_wait()
         number, part = part_of(p.first + i64(cuda.blockIdx.x), m.n_parts)
         _, values, row_indices, length = find_row(i64(0), windows, values, indices, tables.rows, number, p)
-        number_row, _, _ = row_offsets(m.layout, tables.numbers, number)
-        start = row_indices.start
-        row = Row(i64(0), numbers + (number_row + start * m.step) * m.size, start, length)
+        row = find_numbers(i64(0), row_indices, length, numbers, tables, number, m)
         outputs = RowIndices(row_indices.address, i64(0))
         rank = part * MOVED_ELEMENTS + i64(cuda.threadIdx.x)
         end = min((part + 1) * MOVED_ELEMENTS, p.k)

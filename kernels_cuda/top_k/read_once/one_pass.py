@@ -1,9 +1,9 @@
 """One block per row, which reads the row once: for few elements of many long rows.
 
 1. Each thread goes over its vectors of the row, a few at a time, which are of different groups. It keeps the
-   best vector of each group, the first with the largest key, and the largest key of all others.
+   best vector of each group (the first one with the largest key), and the largest key of all other vectors.
 2. The block finds a threshold, a (key, position) pair that elements of at least k of the best vectors reach
-   (`few`). So all that is selected reaches it.
+   (`small_k`). So all that is selected reaches it.
 3. Each thread reads those of its best vectors again that may have elements which reach it, the candidates,
    and lists these. It reads others again if their largest key asks for it. That is rare: what is selected is
    mostly spread over groups.
@@ -24,20 +24,20 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.one_pass_launches import ONE_PASS_CANDIDATES, OnePassParameters
-from kernels_cuda.top_k.shared.few import (
-    PAIR_BYTES,
-    PLACES_BYTES,
-    add_candidate,
-    few_functions,
-    pair_of,
-    threshold_of_maxima,
-)
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.long_rows import share_of_rows
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.rows import locate, row_window
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
+from kernels_cuda.top_k.shared.small_k import (
+    PAIR_BYTES,
+    PLACES_BYTES,
+    add_candidate,
+    pair_of,
+    small_k_functions,
+    threshold_of_maxima,
+)
 
 # Groups per thread; one load of each is in flight.
 _GROUPS = VECTORS_AHEAD
@@ -58,7 +58,7 @@ def one_pass_kernel(element_size: int, n_threads: int, shares_rows: int = 0) -> 
     unfold_threshold, unfold_next_above = functions.unfold_threshold, functions.unfold_next_above
     per_vector = VECTOR_BYTES // element_size
     find_threshold = threshold_of_maxima(n_threads)
-    list_vector, pair_at, write_first = few_functions(element_size, n_threads)
+    list_vector, pair_at, write_first = small_k_functions(element_size, n_threads)
     _, _, pad_results = row_functions(element_size)
     n_warps = n_threads // WARP_LANES
     step_elements = n_threads * per_vector
@@ -298,6 +298,7 @@ def one_pass_kernel(element_size: int, n_threads: int, shares_rows: int = 0) -> 
 
     share = share_of_rows(n_threads, select_row)
 
+    # `marks` is for blocks that share rows.
     @linked_function
     def select_own_row(operands, areas, marks, p, m):
         select_row(operands, areas, p.first + i64(cuda.blockIdx.x), p, m)

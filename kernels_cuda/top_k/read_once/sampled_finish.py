@@ -38,9 +38,8 @@ def write_function(element_size: int) -> Any:
     ranking = rank_functions(SAMPLED_THREADS, key_type)
     make_bins, fill_bins, rank_in_bin = ranking.make_bins, ranking.fill_bins, ranking.rank_in_bin
     sort_pairs = pair_sort(element_size, SAMPLED_THREADS)
-    load_pair = ptx.load_shared_u64x2 if element_size == 8 else ptx.load_shared_u32x2
-    store_pair_if = ptx.store_shared_if_u64x2 if element_size == 8 else ptx.store_shared_if_u32x2
     n_pair_bytes = pair_bytes(element_size)
+    load_pair, store_pair_if = ptx.LOAD_SHARED_PAIR[n_pair_bytes], ptx.STORE_SHARED_PAIR_IF[n_pair_bytes]
     # The most selected elements that a thread has.
     n_most = SORTED_PAIRS // SAMPLED_THREADS
     unused = max(0, 32 - 8 * element_size)

@@ -38,8 +38,8 @@ from kernels_cuda.top_k.shared.unaligned import extent_function
 
 # Several blocks share a multiprocessor.
 REGISTERS = 64
-# Facts of the bin that the k-th key is in: its number, how many of its keys are selected, and
-# how many it has.
+# Facts about the bin that the k-th key is in: its number, how many of its keys are selected, and how many it
+# has.
 BIN, SELECTED, AMOUNT = range(3)
 
 
@@ -53,10 +53,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
     sort_pairs = pair_sort(element_size, n_threads, most, has_short_positions=True)
     sort_digits = digit_sort(element_size, n_threads, most, has_short_positions=True)
     n_items = most // n_threads
-    is_wide = element_size == 8
-    load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
-    store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
     n_pair_bytes = pair_bytes(element_size)
+    load_pair, store_pair_if = ptx.LOAD_SHARED_PAIR[n_pair_bytes], ptx.STORE_SHARED_PAIR_IF[n_pair_bytes]
     block_exclusive_sum = block_scan(n_threads)
     exclusive_sum_of_warps = scan_of_warps(n_threads)
     unused = aligned_functions(element_size).unused
@@ -135,9 +133,10 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
 
     @linked_function
     def find_cut(codes, n_used, bins, totals, cut, n_selected, thread):
-        """Return the last code selected, how many codes in its bin are selected, and how many there are.
+        """Return the last selected code, how many codes in its bin are selected, and how many there are.
 
-        If all in the bin are selected, it need not be a code. Bits that codes do not have are set.
+        If all in the bin are selected, it is the end of the bin, which need not be a code. Unused low bits
+        are set.
         """
         first = key_type(0)
         last_shift = u32(unused)
@@ -192,9 +191,9 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
 
     @linked_function
     def rank_in_warp(chosen, ranks):
-        """Put into `ranks` how many codes the warp has chosen before each of the lane's vectors.
+        """Write to `ranks` how many codes of the warp are chosen before each vector of the lane.
 
-        A lane has one bit of `chosen` for each of its codes.
+        A bit of `chosen` stands for each code of the lane.
         """
         total = u32(0)
         for word in range(n_words):
@@ -214,7 +213,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
 
     @linked_function
     def first_ties(ties, n_kept, of_warp, ranks):
-        """Return the bits of those of a lane's ties that are among the first `n_kept` of the warp's."""
+        """Return the bits of a lane's ties that are among the first `n_kept` ties of the warp."""
         kept = u32(0)
         if n_kept >= of_warp:
             kept = ties
@@ -232,7 +231,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
 
     @linked_function
     def sort_row(base, length, areas, counters_offset, p, thread):
-        """Sort all elements of a row, which go from memory into the order in which warps sort them."""
+        """Sort all elements of a row: each warp loads neighbouring ones, as `sort_digits` takes them."""
         memory, totals, _, _, _ = areas
         n_used = (length + u32(n_threads - 1)) // u32(n_threads)
         first = (thread >> 5) * n_used * u32(WARP_LANES) + (thread & 31)
@@ -257,9 +256,9 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
 
     @device_function
     def select_pairs(base, length, n_selected, areas, extent, p, thread):
-        """Bring what is selected together; return from which address positions count, and the last code.
+        """Store the selected pairs; return the address from which positions count, and the last code.
 
-        They count from the boundary before a row, if there is room for what lies between.
+        Positions count from the boundary before a row, if there is room for what lies between.
         """
         memory, totals, cut, kept, _ = areas
         lane = thread & 31
@@ -380,7 +379,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
         memory = ptx.shuffle_from_u32(ptx.shared_address(dynamic_shared_array(u32)), u32(0))
         totals = cuda.shared.array(n_warps, u32)
         cut = cuda.shared.array(3, u32)
-        # Computed here: live values would cost registers during the selection.
+        # The results' addresses and the row's start, which would cost registers during the selection.
         kept = cuda.shared.array(3, i64)
         maxima = cuda.shared.array(n_warps, key_type)
         return memory, totals, cut, kept, maxima

@@ -30,19 +30,18 @@ from kernels_cuda.top_k.shared.shapes import (
     pair_sort_bytes,
 )
 
-# Shared memory of a block besides, at most.
+# The most static shared memory of a block.
 PARTITION_STATIC_BYTES = 1024
-
-
 # Threads of the blocks, and how many keys of at most 4 bytes each has; of 8 bytes there are half as many.
 PARTITION_THREADS = (64, 128, 128, 256, 512, 512, 1024, 1024)
 PARTITION_KEYS = (16, 16, 32, 32, 16, 32, 16, 32)
-# The blocks that share rows (`long_rows`), by the bytes of an element, hold rows up to this length.
+# Blocks that share rows (`long_rows`) hold rows up to this length; their number, by the bytes of an element.
 SHARED_ROW_ELEMENTS = 4096
-# Shorter rows are sorted by comparisons. Of longer ones up to another length, few are sorted whole sooner.
-WHOLE_ROWS_FROM = 256
-FEW_WHOLE_ROWS_UP_TO = 2048
 SHARING_PARTITIONS = {1: 2, 2: 2, 4: 2, 8: 3}
+# Rows up to this length are never sorted whole: comparisons sort what is selected from them.
+WHOLE_ROWS_FROM = 256
+# Few rows up to this length are sorted whole from a smaller k on.
+FEW_WHOLE_ROWS_UP_TO = 2048
 
 
 class PartitionShape(NamedTuple):
@@ -63,14 +62,14 @@ def partition_bins(n_threads: int) -> int:
 
 
 class OrderOfRows(NamedTuple):
-    """More parameters of `partition`: where counters of a sort begin, or 0; whether it sorts whole rows."""
+    """More parameters of `partition`: where counters of a sort begin, or 0; whether whole rows are sorted."""
 
     counters_offset: int
     sorts_rows: int
 
 
 def most_sorted(shape: PartitionShape) -> int:
-    """Return the most that a block sorts: a thread's pairs, of keys and positions, are in registers."""
+    """Return the most pairs that a block sorts: they take twice the registers of keys alone."""
     return shape.n_threads * shape.n_keys // 2
 
 
@@ -80,7 +79,7 @@ def sorts_whole_rows(device: Words, selection: Selection) -> int:
     longest = most_sorted(partition_shape(selection.element_size, len(PARTITION_THREADS) - 1))
     if selection.is_sorted == 0 or selection.least > 0 or not WHOLE_ROWS_FROM < length <= longest:
         return 0
-    # A selection takes longer than it saves where blocks wait for memory and for each other.
+    # With few rows, blocks mostly wait, and a selection takes longer than it saves.
     are_few = selection.n_rows <= 2 * device[MULTIPROCESSORS]
     is_short = length <= FEW_WHOLE_ROWS_UP_TO and selection.element_size < 8
     least = length if are_few and is_short else 3 * length

@@ -11,7 +11,7 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.problem import KeyFormat
+from kernels_cuda.top_k.key_formats import KeyFormat
 from kernels_cuda.top_k.shared.keys import are_integers
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 from kernels_cuda.top_k.shared.unaligned import is_readable, read_unaligned

@@ -53,7 +53,7 @@ def group_functions(element_size: int) -> GroupFunctions:
     unfolded_maximum = functions.unfolded_maximum
     unfolded_element = functions.unfolded_element
     per_vector = VECTOR_BYTES // element_size
-    shuffle_xor = ptx.shuffle_xor_u64 if element_size == 8 else ptx.shuffle_xor_u32
+    shuffle_xor = ptx.SHUFFLE_XOR[key_type]
 
     # The maxima of 8-byte elements leave no registers for vectors that are under way, and older instruction
     # sets need more of them for all others.

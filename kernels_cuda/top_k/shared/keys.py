@@ -1,7 +1,7 @@
 """Keys: what every top-k kernel compares instead of elements.
 
 The ordered key of an element is an unsigned integer of its width, made so that the element which comes first
-has the largest key. `problem.KeyFormat` says how to make it. That of a float is its distance from minus
+has the largest key. `key_formats.KeyFormat` says how to make it. That of a float is its distance from minus
 infinity, counted in floats: with `magnitude` m and `infinity` I, it is I + m, or I - m if the float is
 negative. So -0.0 and +0.0 share the key I, and plus infinity has 2 I. The distances of NaNs are larger than
 that, or negative and wrap around: all become ``2 I + 1``. Where the smallest come first, or NaN last, it is
@@ -15,7 +15,7 @@ the unfolded key of a negative float is its distance, and that of a positive one
 zeros are neighbours. NaNs have larger ones than all numbers. `fold` makes an ordered key of it:
 ``min(u - (u > I), 2 I + 1)``, and `unfold_threshold` finds the least unfolded key of an ordered one. An
 unfolded key fills the register from the top; the low bits are undefined if the element has less than 32.
-`problem.UnfoldedFormat` says how to make it.
+`key_formats.UnfoldedFormat` says how to make it.
 
 A row is read in vectors of 16 bytes, whatever the width. `element_functions` makes the device functions for
 one width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a uint64.
@@ -31,7 +31,7 @@ from kernels_cuda.top_k.shared.rows import store_index
 
 
 class Unfolding(NamedTuple):
-    """How words become unfolded keys: as a `problem.UnfoldedFormat` says, or not at all if they are such."""
+    """How words become unfolded keys: by a `key_formats.UnfoldedFormat`, or not at all if they are such."""
 
     flip: Any
     factor: Any

@@ -36,21 +36,18 @@ from kernels_cpu.top_k.problem_words import (
 )
 from kernels_cuda.device_words import PLANNED, ROOM, WORKSPACE_ALIGNMENT
 from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.top_k.key_formats import KeyFormat, UnfoldedFormat, key_format_of, unfolded_format_of
 from kernels_cuda.top_k.policy import LAUNCH_BLOCKS
 from kernels_cuda.top_k.problem import (
     AxisStrides,
-    KeyFormat,
     RowLayout,
     Selection,
     TableDimension,
-    UnfoldedFormat,
     WindowFormat,
     axis_strides,
     bounded_product,
     dimension_at,
-    key_format_of,
     row_layout,
-    unfolded_format_of,
     window_format,
 )
 from kernels_cuda.top_k.shared import kernel_keys

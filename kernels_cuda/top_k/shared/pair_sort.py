@@ -11,8 +11,8 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import add_over_lanes, place_of_few, warp_maximum
-from kernels_cuda.ptx import u32, u64
+from kernels_cuda.cooperate import add_over_lanes, lanes_per_pair, warp_maximum
+from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.shapes import (
@@ -40,11 +40,9 @@ def digit_sort(element_size: int, n_threads: int, most: int, has_short_positions
 
     Short positions have 16 bits. They are kept in one register with the place that a pair goes to.
     """
-    is_wide = element_size == 8
-    key_type = u64 if is_wide else u32
-    load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
-    store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
+    key_type = ptx.REGISTER[element_size]
     n_pair_bytes = pair_bytes(element_size)
+    load_pair, store_pair_if = ptx.LOAD_SHARED_PAIR[n_pair_bytes], ptx.STORE_SHARED_PAIR_IF[n_pair_bytes]
     n_items = most // n_threads
     n_places = 1 if has_short_positions else n_items
     n_warps = n_threads // WARP_LANES
@@ -146,12 +144,10 @@ def pair_sort(
     element_size: int, n_threads: int, most: int = SORTED_PAIRS, has_short_positions: bool = False
 ) -> Any:
     """Make the device function for one element width and block size, and up to `most` pairs."""
-    is_wide = element_size == 8
-    key_type = u64 if is_wide else u32
+    key_type = ptx.REGISTER[element_size]
     position_type = u32 if has_short_positions else key_type
-    load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
-    store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
     n_pair_bytes = pair_bytes(element_size)
+    load_pair, store_pair_if = ptx.LOAD_SHARED_PAIR[n_pair_bytes], ptx.STORE_SHARED_PAIR_IF[n_pair_bytes]
     first_bit = max(0, 32 - 8 * element_size)
     n_items = most // n_threads
     n_warps = n_threads // WARP_LANES
@@ -161,7 +157,7 @@ def pair_sort(
 
     @linked_function
     def sort_by_counting(pairs, n_pairs, thread):
-        lane_bits, written = place_of_few(n_pairs, n_threads, thread)
+        lane_bits, written = lanes_per_pair(n_pairs, n_threads, thread)
         own = min(thread >> lane_bits, max(n_pairs, u32(1)) - 1)
         key, position = load_pair(pairs + own * n_pair_bytes)
         place = u32(0)

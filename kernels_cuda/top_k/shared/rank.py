@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import add_over_lanes, place_in_order, place_of_few, shared_vectors
+from kernels_cuda.cooperate import add_over_lanes, lanes_per_pair, place_in_order, shared_vectors
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
@@ -95,7 +95,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     """Make the three ways to order shared (key, low) pairs by descending key, then descending low.
 
     `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier.
-    `cooperate.place_of_few` tells how many lanes there are for each pair.
+    `cooperate.lanes_per_pair` tells how many lanes there are for each pair.
 
     `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
     and `rank_in_bin` compares a pair with its bin's others. Where some bins have many pairs, all are refined:
@@ -421,7 +421,7 @@ def write_functions(element_size: int, n_threads: int) -> tuple[Any, Any]:
         place = thread
         bins = make_bins(row[1], *extent)
         if counts_ranks:
-            pair_lanes, place = place_of_few(n_pairs, n_threads, thread)
+            pair_lanes, place = lanes_per_pair(n_pairs, n_threads, thread)
             rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
         else:
             bins, n_placed = fill_bins(candidates, n_pairs, n_selected, bins, scratch, thread)

@@ -2,7 +2,7 @@
 
 KIB = 1 << 10
 ELEMENT_SIZES = (1, 2, 4, 8)
-# Blocks may have this of shared memory on the devices that have most of it.
+# The most shared memory that blocks may have on any device.
 MOST_SHARED_BYTES = 227 * KIB
 WARP_LANES = 32
 # Rows are read in vectors of this size, whatever the elements.
@@ -46,7 +46,7 @@ BINS_PER_THREAD = 4
 # Radix sorts.
 DIGIT_BITS = 8
 N_DIGITS = 1 << DIGIT_BITS
-# The most that blocks sort but for `partition`, and bytes of a warp's counters (`pair_sort`).
+# The most pairs that a block sorts, except for `partition`; and bytes of a warp's counters (`pair_sort`).
 SORTED_PAIRS = 4096
 WARP_COUNTER_BYTES = 2 * N_DIGITS
 
@@ -56,8 +56,13 @@ def pair_bytes(element_size: int, position_size: int = 4) -> int:
     return 8 if max(element_size, position_size) <= 4 else 16
 
 
+def slot_bytes(element_size: int) -> int:
+    """Return the shared memory of a key and a position of 4 bytes (`short_rows.slots`)."""
+    return max(4, element_size) + 4
+
+
 def pair_counters_offset(element_size: int, k: int, n_threads: int) -> int:
-    """Return where a block that sorts what it selects counts: behind as many pairs for each thread."""
+    """Return where the counters of a block that sorts k pairs begin: behind as many pairs for each thread."""
     return -(-k // n_threads) * n_threads * pair_bytes(element_size)
 
 

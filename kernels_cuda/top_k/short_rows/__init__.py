@@ -1,1 +1,1 @@
-"""Short rows in registers, several of them or one per warp: rounds and warp."""
+"""Short rows, one or several of them per warp: rounds, and warp with lanes."""

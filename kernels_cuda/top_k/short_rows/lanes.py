@@ -32,7 +32,7 @@ from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.long_rows import begin_beside_others
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.rows import row_window
-from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, slot_bytes
 from kernels_cuda.top_k.shared.unaligned import extent_function
 from kernels_cuda.top_k.short_rows.lanes_launches import (
     LANE_MAXIMA,
@@ -43,9 +43,9 @@ from kernels_cuda.top_k.short_rows.lanes_launches import (
 from kernels_cuda.top_k.short_rows.slots import COMPARED, Slots, slot_functions
 
 _NOWHERE = 0xFFFFFFFF
-# By the bytes of an element; those of 8 need more registers, and so may older devices.
+# By the bytes of an element. Keys of 8 bytes need more registers, and so might older devices.
 _REGISTERS = {1: 48, 2: 48, 4: 64}
-# Bits of a position.
+# Rows have fewer elements than positions of so many bits.
 _POSITION_BITS = 16
 
 
@@ -57,8 +57,8 @@ class Lanes(NamedTuple):
     first: Any
 
 
-class Row(NamedTuple):
-    """Where a row is: the address from which on positions count, and from and up to which one it lies.
+class RowBounds(NamedTuple):
+    """Where a row lies: at the positions from `first` up to `end`, which count from the address `base`.
 
     Vectors that begin at `first_whole` or later and end at `end_whole` or before are read whole.
     """
@@ -90,7 +90,7 @@ def lanes_kernel(element_size: int) -> Any:
     lane_bits = ROW_LANES.bit_length() - 1
     rows_per_warp = WARP_LANES // ROW_LANES
     warp_max = warp_maximum(key_type)
-    shuffle_xor = ptx.shuffle_xor_u64 if key_type is u64 else ptx.shuffle_xor_u32
+    shuffle_xor = ptx.SHUFFLE_XOR[key_type]
     key_bits = 8 * element_size
 
     @linked_function
@@ -115,26 +115,26 @@ def lanes_kernel(element_size: int) -> Any:
 
     @device_function
     def pass_elements(lanes):
-        """Return from each vector of a lane to the next."""
+        """Return the elements from one vector of a lane to its next."""
         return lanes.count * u32(per_vector)
 
-    slot_bytes = 12 if element_size == 8 else 8
+    n_slot_bytes = slot_bytes(element_size)
 
     @device_function
     def block_slots(lanes):
-        """Return which of a block's areas a row has: a warp's own, whichever row of the block it takes."""
+        """Return the number of a row's area in shared memory; a whole warp uses its first one."""
         own = u32(cuda.threadIdx.x) >> lane_bits
         if lanes.count == WARP_LANES:
             own = own & ~u32(rows_per_warp - 1)
         return own
 
-    slot_type, put_slot, take_slot, count_larger = slot_functions(element_size, key_type)
+    slot_type, put_slot, take_slot, count_larger, mark_selected = slot_functions(element_size, key_type)
 
     @linked_function
     def load_vectors(words, exist, row, first, lanes, p):
         """Load vectors of a lane from `first` on; `exist` gets a bit for each element that is in the row.
 
-        Elements that are not have any value.
+        Other elements are undefined.
         """
         for ahead in range(n_ahead):
             position = first + u32(ahead) * pass_elements(lanes)
@@ -189,9 +189,9 @@ def lanes_kernel(element_size: int) -> Any:
 
     @linked_function
     def threshold_of(maxima, n_rounds, lanes, p):
-        """Return the least unfolded key of elements that equal the last of `n_rounds` maxima, 0 of none.
+        """Return the least unfolded key of elements that equal the last of `n_rounds` maxima; 0 of no rounds.
 
-        Equal maxima of lanes are taken together, so there may be more of them.
+        A round takes equal maxima of several lanes together.
         """
         threshold = key_type(0)
         most = ptx.warp_max(n_rounds)
@@ -254,9 +254,10 @@ def lanes_kernel(element_size: int) -> Any:
 
     @linked_function
     def list_pairs(slots, room, row, most, bound, lanes, p):
-        """Store the pairs that are at or above a threshold and no later than a last one; return their number.
+        """Store the pairs at or above a threshold and not behind a last pair; return how many there are.
 
-        `room` are the first slot of the row, and how many there are.
+        `room` is ``(first slot, slots)`` of the row; further pairs are counted alone. `bound` is ``(unfolded
+        threshold, last key, last position)``.
         """
         first_slot, n_slots = room
         threshold, last_key, last_position = bound
@@ -292,18 +293,8 @@ def lanes_kernel(element_size: int) -> Any:
         return n_found
 
     @linked_function
-    def mark_selected(slots, first_slot, n_found, n_selected, marks, lanes):
-        """Set a bit for the position of each that is selected."""
-        own = lanes.lane
-        while own < n_found:
-            key, position = take_slot(slots, first_slot + own)
-            if count_larger(slots, first_slot, first_slot + n_found, key, position) < n_selected:
-                ptx.reduce_or_shared_u32(marks + (position >> 5 << 2), u32(1) << (position & 31))
-            own += lanes.count
-
-    @linked_function
     def find_bounds(x, base, length, p):
-        """Return where a row is, and how many positions before it count."""
+        """Return where a row lies; positions of contiguous elements count from the boundary of a vector."""
         first = u32(0)
         if p.strides.x == 1:
             first = u32(base & (VECTOR_BYTES - 1)) // u32(element_size)
@@ -319,13 +310,13 @@ def lanes_kernel(element_size: int) -> Any:
             end_whole = end
         if p.strides.x != 1:
             end_whole = u32(0)
-        return Row(base, first, end, first_whole, end_whole)
+        return RowBounds(base, first, end, first_whole, end_whole)
 
     @linked_function
     def write_listed(slots, area, listed, outputs, row, lanes, p):
-        """Write the first of the pairs that are listed, in order.
+        """Write the first `n_selected` of `n_found` pairs, in order of value or of position.
 
-        `area` are their first slot, and the address of bits for positions, or 0.
+        `area` is ``(first slot, address of marks)``: a bit for each selected position, or 0 by value.
         """
         first_slot, marks = area
         n_found, n_selected = listed
@@ -347,11 +338,14 @@ def lanes_kernel(element_size: int) -> Any:
 
     @linked_function
     def select_row(operands, slots, block_row, is_served, lanes, p, m):
-        """Select from a row of the block, as far as it is to be served; all lanes of the warp come."""
+        """Select from a row of the block, or from none of its elements if it is not served.
+
+        All lanes of the warp call. `m` is ``(n_words, n_slots)``.
+        """
         x, windows, values, indices, offsets = operands
-        _, n_words, n_slots = m
+        n_words, n_slots = m
         number = (p.first + i64(cuda.blockIdx.x)) * ROWS_PER_BLOCK + i64(block_row)
-        # All lanes of a warp go on together, also those of no row.
+        # All lanes of a warp go on together: those without a row read the last one.
         read_number = min(number, p.n_rows - 1)
         base, values, indices, length = find_row(x, windows, values, indices, offsets, read_number, p)
         if not is_served:
@@ -392,7 +386,7 @@ def lanes_kernel(element_size: int) -> Any:
         put_slot(slots, first_slot + filler, key_type(0), u32(_NOWHERE), is_filler)
         marks = u32(0)
         if n_words != 0:
-            marks = ptx.shared_address(slots.keys) + u32(ROWS_PER_BLOCK * n_slots) * u32(slot_bytes)
+            marks = ptx.shared_address(slots.keys) + u32(ROWS_PER_BLOCK * n_slots) * u32(n_slot_bytes)
             marks += block_slots(lanes) * u32(n_words) * u32(4)
             word = lanes.lane
             while word < u32(n_words):
@@ -400,13 +394,13 @@ def lanes_kernel(element_size: int) -> Any:
                 word += lanes.count
         cuda.syncwarp()
         if n_words != 0:
-            mark_selected(slots, first_slot, n_found, n_selected, marks, lanes)
+            mark_selected(slots, first_slot, n_found, n_selected, marks, lanes.lane, lanes.count)
             cuda.syncwarp()
         outputs = values, RowIndices(indices.address, indices.start - i64(row.first))
         write_listed(slots, (first_slot, marks), (n_found, n_selected), outputs, row, lanes, p)
         if is_served:
             pad_results(values, indices, min(i64(p.k), length) + i64(lanes.lane), lanes.count, p.k, p)
-        # The next row takes the place of this one.
+        # The next row uses the same shared memory.
         cuda.syncwarp()
 
     is_limited = target_capability() >= (9, 0)
@@ -430,7 +424,7 @@ def lanes_kernel(element_size: int) -> Any:
         is_short = number < p.n_rows
         waiting = u32(0)
         if p.axis_size > longest_short:
-            # Bits of the longer rows of the block: each warp marks those of its lanes.
+            # A bit for each of the block's longer rows: each warp marks those of its lanes.
             marks = ptx.shared_address(cuda.shared.array(LANES_WARPS, u32))
             read_number = min(number, p.n_rows - 1)
             _, length = row_window(windows, p.layout, offsets, read_number, p.axis_size, p.window_format)
@@ -459,6 +453,6 @@ def lanes_kernel(element_size: int) -> Any:
             else:
                 lanes = Lanes(lane & u32(ROW_LANES - 1), u32(ROW_LANES), lane & u32(32 - ROW_LANES))
                 block_row, is_served = own_row, is_short
-            select_row(operands, slots, block_row, is_served, lanes, p, (longest_short, n_words, n_slots))
+            select_row(operands, slots, block_row, is_served, lanes, p, (n_words, n_slots))
 
     return lanes_top_k

@@ -22,7 +22,7 @@ from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.cooperate import shared_vectors, warp_maximum
-from kernels_cuda.ptx import i64, u32, u64
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.aligned_keys import register_functions
 from kernels_cuda.top_k.shared.keys import element_functions
@@ -62,7 +62,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     lane_bits = last_lane.bit_length()
     # A lane remembers so many of the selected positions.
     n_held = -(-ROUNDS_LARGEST_K // n_lanes)
-    shuffle_xor = ptx.shuffle_xor_u64 if key_type is u64 else ptx.shuffle_xor_u32
+    shuffle_xor = ptx.SHUFFLE_XOR[key_type]
 
     if n_lanes == WARP_LANES:
         row_max, row_min = warp_maximum(key_type), ptx.warp_min
@@ -89,7 +89,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
 
     @linked_function
     def live_places(lane_first, count):
-        """Return how many of a lane's places, the first ones, are in the row."""
+        """Return how many places of a lane are in the row: its first ones."""
         whole = count // pass_elements
         last = max(count - whole * pass_elements, lane_first) - lane_first
         return whole * per_vector + min(last, u32(per_vector))
@@ -98,7 +98,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
 
         @linked_function
         def begin(keys, lane_first, n_before, n_live):
-            """Make numbers of keys and positions; return what the first round goes on from."""
+            """Make numbers of keys and positions; return 0, with which the first round begins."""
             for place in range(n_keys):
                 keys[place] |= _POSITIONS - position_of(lane_first, u32(place))
             if lane_first < n_before:
@@ -112,9 +112,9 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
             return u32(0)
 
         @linked_function
-        def select_next(keys, last, lane_first):
+        def select_next(keys, last):
             """Return the position of the largest number below `last`, and that number."""
-            # Keys that are not below it wrap around, to less than those that are.
+            # The differences of numbers below it wrap around, and so are larger than those of all others.
             best = u32(0)
             for place in range(n_keys):
                 best = max(best, keys[place] - last)
@@ -222,7 +222,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
             state = begin(keys, lane_first, n_before, n_live)
             taken = u32(0)
             while taken < n_rounds:
-                position, state = select_next(keys, state, lane_first)
+                position, state = select_next(keys, state)
                 for number in range(n_held):
                     if taken == row_lane + u32(number * n_lanes):
                         held[number] = position

@@ -1,4 +1,4 @@
-"""Pairs of (key, position) that the lanes of a row list in shared memory, and rank by counting."""
+"""Slots in shared memory for (key, position) pairs, which the lanes of a row list, and rank by counting."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ COMPARED = 4
 
 
 class Slots(NamedTuple):
-    """Shared arrays of pairs: (key, position) of 8-byte keys; of others, the first holds both."""
+    """Shared arrays of keys and positions; of keys of at most 4 bytes, `keys` holds whole pairs."""
 
     keys: Any
     positions: Any
@@ -29,12 +29,15 @@ class SlotFunctions(NamedTuple):
         Write a pair if a condition holds, and read one.
     count_larger : Any
         Counts the pairs from one slot up to another that come before a pair.
+    mark_selected : Any
+        Sets a bit for the position of each of the first `n_selected` of some pairs, from an address on.
     """
 
     slot_type: Any
     put_slot: Any
     take_slot: Any
     count_larger: Any
+    mark_selected: Any
 
 
 def slot_functions(element_size: int, key_type: Any) -> SlotFunctions:
@@ -93,4 +96,13 @@ def slot_functions(element_size: int, key_type: Any) -> SlotFunctions:
                 number += u32(COMPARED // keys_per_vector)
             return rank
 
-    return SlotFunctions(slot_type, put_slot, take_slot, count_larger)
+    @linked_function
+    def mark_selected(slots, first_slot, n_found, n_selected, marks, lane, n_lanes):
+        own = lane
+        while own < n_found:
+            key, position = take_slot(slots, first_slot + own)
+            if count_larger(slots, first_slot, first_slot + n_found, key, position) < n_selected:
+                ptx.reduce_or_shared_u32(marks + (position >> 5 << 2), u32(1) << (position & 31))
+            own += n_lanes
+
+    return SlotFunctions(slot_type, put_slot, take_slot, count_larger, mark_selected)

@@ -31,7 +31,7 @@ from kernels_cuda.top_k.short_rows.slots import COMPARED, Slots, slot_functions
 from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_THREADS, WARP_KERNEL_WARPS, WARP_LARGEST_K
 
 _NOWHERE = 0xFFFFFFFF
-# By the keys of a lane, so that three and six blocks share a multiprocessor; keys of 8 bytes need more.
+# By the keys of a lane: three and six blocks share a multiprocessor. Keys of 8 bytes would spill.
 _REGISTERS = {32: 80, 8: 40}
 # Up to 1.5 k plus so many pairs are ranked; with more, ties with the threshold are left out first.
 _SPARE = 16
@@ -58,7 +58,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     n_ahead = min(n_vectors, 4)
     n_words = 4 * n_ahead
 
-    slot_type, put_slot, take_slot, count_larger = slot_functions(element_size, key_type)
+    slot_type, put_slot, take_slot, count_larger, mark_selected = slot_functions(element_size, key_type)
 
     @linked_function
     def position_of(lane_first, place):
@@ -76,8 +76,8 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         return live
 
     @linked_function
-    def those_at_or_above(live, unfolded_keys, threshold):
-        """Return which of the marked keys are at or above a higher threshold."""
+    def marked_at_or_above(live, unfolded_keys, threshold):
+        """Return the marks of those keys that are at or above a higher threshold, too."""
         below = u32(0)
         for place in range(per_lane):
             if unfolded_keys[place] < threshold:
@@ -86,9 +86,10 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
     @linked_function
     def load_row(unfolded_keys, row, extent, lane_first, p):
-        """Load a lane's elements of a row, and make unfolded keys of them; 0 of what is not in the row.
+        """Load a lane's elements of a row, and make unfolded keys of them; places outside the row get 0.
 
-        `row` are the address from which on positions count, and from and up to which position the row lies.
+        `row` is ``(base, first, end)``: positions count from the address `base`, and the row lies at those
+        from `first` up to `end`.
         """
         base, first, end = row
         words = cuda.local.array(n_words, u32)
@@ -145,7 +146,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     def threshold_of(maxima, n_selected, p):
         """Return the least unfolded key of elements that equal the last of `n_selected` maxima.
 
-        Equal maxima of lanes are taken together, so there may be more of them.
+        A round takes equal maxima of several lanes together.
         """
         best, next_best = maxima
         threshold = key_type(0)
@@ -164,7 +165,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
     @linked_function
     def exact_threshold_of(maxima, n_selected):
-        """Return the last of `n_selected` maxima, each of which counts, and the highest."""
+        """Return the last of `n_selected` maxima, counting equal ones each, and the highest."""
         larger, smaller = maxima
         highest = warp_max(larger)
         threshold = key_type(0)
@@ -180,7 +181,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
     @linked_function
     def first_of_ties(kept, ties, n_before, n_found):
-        """Mark the first of those that equal the threshold, too, until `n_found` are marked."""
+        """Add the marks of the first ties with the threshold, until `n_found` are marked."""
         for vector in range(n_vectors):
             if n_before < n_found:
                 mask = u32(((1 << per_vector) - 1) << (vector * per_vector))
@@ -197,28 +198,28 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
     @linked_function
     def keep_fewer(unfolded_keys, live, maxima, n_selected, p):
-        """Keep those above the last of `n_selected` maxima, and the first of those that equal it.
+        """Keep the keys above the last of `n_selected` maxima, and the first ones that equal it.
 
-        Returns bits for those at or above that threshold and for those that are kept, how many are above it,
+        Returns the marks of keys at or above that threshold, the marks of kept ones, how many are above it,
         and how many are kept.
         """
         threshold, highest = exact_threshold_of(maxima, n_selected)
         is_highest = threshold == highest
         threshold = first_of_equals(threshold, p.key_format)
-        live = those_at_or_above(live, unfolded_keys, threshold)
+        live = marked_at_or_above(live, unfolded_keys, threshold)
         kept = u32(0)
         if not is_highest:
             threshold_key = fold(threshold, p.key_format)
             next_above = unfold_next_above(threshold_key, p.key_format)
             if next_above != 0 or threshold == 0:
-                kept = those_at_or_above(live, unfolded_keys, next_above)
+                kept = marked_at_or_above(live, unfolded_keys, next_above)
         n_above = ptx.warp_add(ptx.popcount_u32(kept))
         n_found = max(n_above, n_selected)
         return live, first_of_ties(kept, live ^ kept, n_above, n_found), n_above, n_found
 
     @linked_function
     def store_kept(slots, first_slot, slot, unfolded_keys, kept, lane, n_found, p):
-        """Store the pairs that are kept, a lane's from `slot` on and the warp's from `first_slot` on."""
+        """Store the kept pairs, of ordered keys: a lane's from `slot` on, the warp's from `first_slot` on."""
         for place in range(per_lane):
             is_kept = (kept >> u32(place)) & 1
             position = position_of(lane * per_vector, place)
@@ -234,7 +235,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
     @linked_function
     def store_one_by_one(slots, first_slot, unfolded_keys, live, lane_first, n_selected, p):
-        """Store the first of all marked pairs, in order."""
+        """Store the first `n_selected` of the marked pairs, in order."""
         for place in range(per_lane):
             unfolded_keys[place] = fold(unfolded_keys[place], p.key_format)
         taken = u32(0)
@@ -256,18 +257,6 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
             if is_selected:
                 live &= ~(1 << best_place)
             taken += 1
-
-    @linked_function
-    def mark_selected(slots, first_slot, n_found, n_selected, marks, thread):
-        """Set a bit for the position of each that is selected."""
-        own = thread & 31
-        while own < n_found:
-            key, position = take_slot(slots, first_slot + own)
-            if count_larger(slots, first_slot, first_slot + n_found, key, position) < n_selected:
-                word = (thread & ~u32(31)) + (position >> 5)
-                ptx.reduce_or_shared_u32(ptx.shared_address(marks) + (word << 2), u32(1) << (position & 31))
-            own += 32
-        cuda.syncwarp()
 
     # Older devices might have to spill.
     is_limited = element_size < 8 and target_capability() >= (9, 0)
@@ -342,7 +331,9 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         cuda.syncwarp()
         if is_by_index != 0:
             # A bit for the position of each that is selected; a lane counts those before its word.
-            mark_selected(slots, first_slot, n_found, n_selected, marks, thread)
+            own_marks = ptx.shared_address(marks) + ((thread & ~u32(31)) << 2)
+            mark_selected(slots, first_slot, n_found, n_selected, own_marks, lane, u32(WARP_LANES))
+            cuda.syncwarp()
             amount = ptx.popcount_u32(marks[thread])
             n_earlier[thread] = ptx.warp_inclusive_sum(amount) - amount
             cuda.syncwarp()

@@ -1,1 +1,1 @@
-"""Rows that are sorted whole: sort."""
+"""Rows of any length with any k, sorted by digits or selected by counts of digits: sort."""

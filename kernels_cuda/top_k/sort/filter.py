@@ -1,6 +1,6 @@
 """The first step of `sort` where few of many elements are selected: keep those that may be, in order.
 
-1. `digit_histograms` (`sort`) counts the highest bits of all keys.
+1. `digit_histograms` (`counting`) counts the highest bits of all keys.
 2. `keep_pairs` finds up to which of these keys must be kept, for the k first to be among them. It reads the
    rows once more, writes the pairs of what is kept by ascending position, and counts their digits. A tile
    learns where its own begin as in `sort_digit`, by decoupled look-back.
@@ -21,7 +21,7 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, WARP_LANES, pair_bytes
-from kernels_cuda.top_k.sort.sort import counting_functions
+from kernels_cuda.top_k.sort.counting import counting_functions, marks_function
 from kernels_cuda.top_k.sort.sort_launches import KeepingAreas, KeepingParameters
 from kernels_cuda.top_k.sort.sort_shape import (
     COUNT_BYTES,
@@ -47,9 +47,10 @@ def keep_kernel(element_size: int) -> Any:
     unfold_threshold = functions.unfold_threshold
     find_row, _, _ = row_functions(element_size)
     pair_size = pair_bytes(element_size)
-    store_pair = ptx.store_u64x2 if element_size == 8 else ptx.store_u32x2
+    store_pair = ptx.STORE_PAIR[pair_size]
     load_state, store_state = ptx.LOAD_RELAXED[STATE_BYTES], ptx.STORE_RELAXED[STATE_BYTES]
     exclusive_sum = block_scan(KEEPING_THREADS)
+    count_marks = marks_function(KEEPING_THREADS, device_function)
     top_shift = 8 * element_size - TOP_BITS[element_size]
     n_tops = 1 << TOP_BITS[element_size]
     tops_each = max(1, n_tops // KEEPING_THREADS)
@@ -151,19 +152,7 @@ def keep_kernel(element_size: int) -> Any:
             n_left = max(n_left, u32(KEEPING_ROUND)) - u32(KEEPING_ROUND)
         cuda.syncthreads()
         n_words = (count + 31) >> 5
-        words_each = (n_words + u32(KEEPING_THREADS - 1)) // u32(KEEPING_THREADS)
-        amount = u32(0)
-        number = thread * words_each
-        end = min(number + words_each, n_words)
-        while number < end:
-            amount += ptx.popcount_u32(words[number])
-            number += 1
-        place, of_tile = exclusive_sum(amount, thread, totals)
-        number = thread * words_each
-        while number < end:
-            places[number] = place
-            place += ptx.popcount_u32(words[number])
-            number += 1
+        of_tile = count_marks(words, places, n_words, totals)
         if warp == 0:
             row_states = areas.states + row * m.n_tiles * STATE_BYTES
             state = row_states + tile * STATE_BYTES

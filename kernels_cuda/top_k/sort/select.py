@@ -25,6 +25,7 @@ from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import part_of
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, WARP_LANES, pair_bytes
+from kernels_cuda.top_k.sort.counting import counting_functions, marks_function
 from kernels_cuda.top_k.sort.select_launches import (
     DIGIT_COUNT_BYTES,
     KNOWN_BYTES,
@@ -36,7 +37,7 @@ from kernels_cuda.top_k.sort.select_launches import (
     SelectParameters,
     n_selecting_passes,
 )
-from kernels_cuda.top_k.sort.sort import address_of, counting_functions
+from kernels_cuda.top_k.sort.sort import address_of
 from kernels_cuda.top_k.sort.sort_launches import COUNTED_ELEMENTS, COUNTED_PER_THREAD, COUNTING_THREADS
 from kernels_cuda.top_k.sort.sort_shape import KEEPING_ROUND, KEEPING_THREADS, KEPT_PER_THREAD, STATE_BYTES
 
@@ -180,20 +181,18 @@ class Bounds(NamedTuple):
     has_above: Any
 
 
-class MarkFunctions(NamedTuple):
-    """Device functions that mark elements of tiles, and count marks; of tiles before one, too."""
+class TileFunctions(NamedTuple):
+    """Device functions that mark the elements of a tile, and find how many earlier tiles have marked."""
 
     mark: Any
-    count_marks: Any
     announce: Any
 
 
-def mark_functions(element_size: int) -> MarkFunctions:
+def tile_functions(element_size: int) -> TileFunctions:
     """Make the functions for one width of elements."""
     functions = element_functions(element_size)
     key_type, load_element = functions.key_type, functions.load_element
     unfolded_element = functions.unfolded_element
-    exclusive_sum = block_scan(KEEPING_THREADS)
     load_state, store_state = ptx.LOAD_RELAXED[TILE_STATE_BYTES], ptx.STORE_RELAXED[TILE_STATE_BYTES]
     n_warps = KEEPING_THREADS // WARP_LANES
 
@@ -251,25 +250,6 @@ def mark_functions(element_size: int) -> MarkFunctions:
             n_left = max(n_left, u32(KEEPING_ROUND)) - u32(KEEPING_ROUND)
 
     @linked_function
-    def count_marks(words, places, n_words, totals):
-        """Count the marks before each word; return how many there are."""
-        thread = u32(cuda.threadIdx.x)
-        words_each = (n_words + u32(KEEPING_THREADS - 1)) // u32(KEEPING_THREADS)
-        amount = u32(0)
-        number = thread * words_each
-        end = min(number + words_each, n_words)
-        while number < end:
-            amount += ptx.popcount_u32(words[number])
-            number += 1
-        place, total = exclusive_sum(amount, thread, totals)
-        number = thread * words_each
-        while number < end:
-            places[number] = place
-            place += ptx.popcount_u32(words[number])
-            number += 1
-        return total
-
-    @linked_function
     def announce(row_states, tile, n_above, n_ties, shared):
         """Tell later tiles how many elements a tile has marked; find how many those before it have."""
         thread = u32(cuda.threadIdx.x)
@@ -284,7 +264,7 @@ def mark_functions(element_size: int) -> MarkFunctions:
                 shared[2] = ties_before
         cuda.syncthreads()
 
-    return MarkFunctions(mark, count_marks, announce)
+    return TileFunctions(mark, announce)
 
 
 def selected_kernel(element_size: int, makes_pairs: int) -> Any:
@@ -293,12 +273,13 @@ def selected_kernel(element_size: int, makes_pairs: int) -> Any:
     key_type, ordered_key = functions.key_type, functions.ordered_key
     load_element, store_element = functions.load_element, functions.store_element
     pair_size = pair_bytes(element_size)
-    store_pair = ptx.store_u64x2 if element_size == 8 else ptx.store_u32x2
+    store_pair = ptx.STORE_PAIR[pair_size]
     unfolding_of, unfold_threshold = functions.unfolding_of, functions.unfold_threshold
     unfold_next_above = functions.unfold_next_above
     find_row, write_result, pad_results = row_functions(element_size)
     known_digits = known_function(element_size, KEEPING_THREADS)
-    mark, count_marks, announce = mark_functions(element_size)
+    mark, announce = tile_functions(element_size)
+    count_marks = marks_function(KEEPING_THREADS, linked_function)
     n_counters = element_size * N_DIGITS if makes_pairs else 1
     shape = (element_size, DIGIT_BITS, 0)
     clear_counts, count_digits, add_counts = counting_functions(key_type, shape, KEEPING_THREADS)

@@ -60,17 +60,17 @@ SELECTED_BITS = 12
 # A block marks the elements of its tile in so many words, twice.
 SELECTED_WORDS = 2048
 DIGIT_COUNT_BYTES = 4
-# Counts of marks have one bit more than those of sorts: rows may have so many times as many elements.
+# Counts of marks have one bit more than those of sorts, so that rows may have twice as many elements.
 COUNTED_AT_MOST = 2
-# The known digits of a key, which of the keys that have these it is, how many elements there are up to the
-# last of them, and the bits that are not known.
+# The known digits of a key, its rank among the keys with these, how many elements there are up to the last of
+# them, and the bits that are not known.
 KNOWN_WORDS = 4
 KNOWN_BYTES = 8 * KNOWN_WORDS
 TILE_STATE_BYTES = 8
-# There is room for at least so many pairs; of the workspace of many, each pair has the same part.
+# There is room for at least so many pairs. The workspace of a pair is that of many, divided by their number.
 FEWEST_PAIRS, MANY_PAIRS = 1 << 8, 1 << 20
-# Elements that share some digits with the k-th one should have room, too: one in so many of a row, or, where
-# that is too much memory, of those selected.
+# There should also be room for elements that share some digits with the k-th one: one in so many of a row or,
+# where that is too much memory, of the selected elements.
 SPARE_OF_ROW, SPARE_OF_PAIRS = 16, 64
 
 
@@ -99,7 +99,7 @@ class SelectParameters(NamedTuple):
     n_rows, capacity : int
         Rows that there is room for, and for how many pairs of each.
     row_bytes, target : int, PairPlaces
-        How many bytes after those of a row the pairs of the next one are, and where pairs go.
+        Bytes from the pairs of a row to those of the next one, and where pairs go.
     """
 
     n_parts: int
@@ -203,7 +203,7 @@ def _pairs(problem: Words, device: Words, selection: Selection) -> SelectShape:
     most_rows = min(limit, device[BATCH_BYTES]) // (counted + _scratch_bytes(selection, hoped))
     capacity = hoped
     if most_rows == 0:
-        # As many as there is room for, since tiles have the same parts of it.
+        # As many as have room: the workspace grows in proportion to the pairs.
         n_pairs = (limit - counted) * MANY_PAIRS // _scratch_bytes(selection, MANY_PAIRS)
         capacity = min(hoped, max(n_pairs, 0))
     enough = min(axis_size, k + k // SPARE_OF_PAIRS)
@@ -312,7 +312,7 @@ def _put_selecting(
     areas: SelectAreas,
     rows: SelectedRows,
 ) -> None:
-    """Put what selects from a batch of rows."""
+    """Put the launches that select from a batch of rows."""
     size, buffers, makes_pairs = selection.element_size, shape.buffers, int(areas.kept >= 0)
     target = buffer_of(buffers, shape.n_rows, size)
     n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
@@ -345,7 +345,7 @@ def _put_selecting(
 
 
 def _put_areas(out: Words, selection: Selection, areas: SelectAreas, offsets: int) -> None:
-    """Put pointers at what is counted, and at the table of row offsets."""
+    """Put pointers at the areas, and at the table of row offsets."""
     put_area(out, selection, areas.counts)
     put_area(out, selection, areas.known)
     put_area(out, selection, areas.tiles)

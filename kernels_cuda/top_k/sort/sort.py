@@ -1,9 +1,9 @@
 """Any k: stable radix sort of whole rows, least significant digit first, eight bits a pass.
 
-1. `clear_words` empties what the launches below count in.
-2. `digit_histograms` reads the rows once and counts the digits of all passes. Where few elements of long rows
-   are selected, most are dropped before that (`filter`), and only what is left is sorted. Where that would
-   take too much memory, elements are selected exactly (`select`).
+1. `clear_words` (`counting`) empties what the launches below count in.
+2. `digit_histograms` (`counting`) reads the rows once and counts the digits of all passes. Where few elements
+   of long rows are selected, most are dropped before that (`filter`), and only what is left is sorted. Where
+   that would take too much memory, elements are selected exactly (`select`).
 3. `sort_digit`, once a pass, ranks a tile's elements by their digit, brings them into order in shared memory
    and writes them out. Where a tile's elements of a digit go, it learns by looking back over the tiles before
    it in the row: each makes known how many elements of each digit it has as soon as it has counted them, and
@@ -37,14 +37,10 @@ from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import NO_INDEX, part_of, store_index
 from kernels_cuda.top_k.shared.shapes import N_DIGITS, pair_bytes
+from kernels_cuda.top_k.sort.counting import clearing_function
 from kernels_cuda.top_k.sort.sort_launches import (
-    CLEARING_THREADS,
-    COUNTED_ELEMENTS,
-    COUNTED_PER_THREAD,
-    COUNTING_THREADS,
     WRITING_ELEMENTS,
     WRITING_THREADS,
-    ClearParameters,
     PairBuffers,
     SortCounts,
     SortParameters,
@@ -56,11 +52,6 @@ from kernels_cuda.top_k.sort.sort_shape import COUNT_BYTES, IN_INDICES, IN_SCRAT
 _LOOKBACK_TILES = 4
 # Elements that a thread writes together.
 _TOGETHER = 4
-# Loads and stores of a pair (key, position), by its bytes: in global memory, and in shared memory.
-_PAIR_INSTRUCTIONS = {
-    8: (ptx.load_u32x2, ptx.store_u32x2, ptx.load_shared_u32x2, ptx.store_shared_u32x2),
-    16: (ptx.load_u64x2, ptx.store_u64x2, ptx.load_shared_u64x2, ptx.store_shared_u64x2),
-}
 
 
 @device_function
@@ -79,105 +70,6 @@ def address_of(place, bases):
     elif kind == IN_INDICES:
         base = indices
     return base + (place >> 2)
-
-
-def clear_kernel() -> Any:
-    """Make `clear_words`, which sets vectors of 16 bytes to zero."""
-
-    @cuda.jit
-    def clear_words(first, p: ClearParameters):
-        ptx.grid_dependency_wait()
-        vector = i64(cuda.blockIdx.x) * CLEARING_THREADS + i64(cuda.threadIdx.x)
-        if vector < p.n_vectors:
-            ptx.store_u32x4(first + vector * 16, u32(0), u32(0), u32(0), u32(0))
-
-    return clear_words
-
-
-def clearing_function(n_counters: int, n_threads: int) -> Any:
-    """Make what sets the shared counters of a block to zero."""
-
-    @device_function
-    def clear_counts(counters, thread):
-        counter = thread
-        while counter < n_counters:
-            counters[counter] = u32(0)
-            counter += n_threads
-
-    return clear_counts
-
-
-def counting_functions(
-    key_type: Any, shape: tuple[int, int, int], n_threads: int, count_bytes: int = COUNT_BYTES
-) -> tuple[Any, Any, Any]:
-    """Make what counts digits of keys in a block, and adds its counts to those of a row.
-
-    `shape` is how many digits there are, their bits, and the lowest bit of them all.
-    """
-    n_digits, digit_bits, lowest = shape
-    n_counters = n_digits << digit_bits
-    count_type = ptx.REGISTER[count_bytes]
-    reduce_add = ptx.reduce_add_u32 if count_bytes == 4 else ptx.reduce_add_u64
-
-    @device_function
-    def count_digits(counters, key):
-        for digit in range(n_digits):
-            value = u32(key >> key_type(lowest + digit * digit_bits)) & u32((1 << digit_bits) - 1)
-            ptx.count_shared(counters + ((u32(digit << digit_bits) + value) << 2))
-
-    @device_function
-    def add_counts(histogram, histograms, row, thread):
-        counter = thread
-        while counter < n_counters:
-            if histogram[counter] != 0:
-                at = histograms + (row * n_counters + i64(counter)) * count_bytes
-                reduce_add(at, count_type(histogram[counter]))
-            counter += n_threads
-
-    return clearing_function(n_counters, n_threads), count_digits, add_counts
-
-
-def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
-    """Make `digit_histograms` for one width of elements, and its `n_digits` highest digits."""
-    functions = element_functions(element_size)
-    key_type = functions.key_type
-    ordered_key = functions.ordered_key
-    load_element = functions.load_element
-    find_row, _, _ = row_functions(element_size)
-    n_counters = n_digits << digit_bits
-    shape = (n_digits, digit_bits, 8 * element_size - n_digits * digit_bits)
-    clear_counts, count_digits, add_counts = counting_functions(key_type, shape, COUNTING_THREADS)
-
-    @cuda.jit(max_registers=32)
-    def digit_histograms(x, windows: Windows, histograms, offsets, p: RowParameters, blocks_per_row):
-        ptx.grid_dependency_wait()
-        histogram = cuda.shared.array(n_counters, u32)
-        counters = ptx.shared_address(histogram)
-        thread = u32(cuda.threadIdx.x)
-        block = i64(cuda.blockIdx.x)
-        row = block // blocks_per_row
-        base, _, _, length = find_row(x, windows, i64(0), i64(0), offsets, p.first + row, p)
-        step = p.strides.x * element_size
-        clear_counts(histogram, thread)
-        cuda.syncthreads()
-        keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
-        first = (block - row * blocks_per_row) * COUNTED_ELEMENTS + i64(thread)
-        while first < length:
-            address = base + first * step
-            n_left = u32(min(length - first, i64(COUNTED_ELEMENTS)))
-            for item in range(COUNTED_PER_THREAD):
-                keys[item] = key_type(0)
-                if u32(item * COUNTING_THREADS) < n_left:
-                    keys[item] = load_element(address)
-                address += COUNTING_THREADS * step
-            for item in range(COUNTED_PER_THREAD):
-                if u32(item * COUNTING_THREADS) < n_left:
-                    count_digits(counters, ~ordered_key(keys[item], p.key_format))
-            first += blocks_per_row * COUNTED_ELEMENTS
-        cuda.syncthreads()
-        add_counts(histogram, histograms, row, thread)
-
-    return digit_histograms
 
 
 def sort_kernel(
@@ -201,7 +93,8 @@ def sort_kernel(
     load_position, store_position = ptx.LOAD[position_size], ptx.STORE[position_size]
     store_element = functions.store_element
     pair_size = pair_bytes(element_size, position_size)
-    load_pair, store_pair, load_shared_pair, store_shared_pair = _PAIR_INSTRUCTIONS[pair_size]
+    load_pair, store_pair = ptx.LOAD_PAIR[pair_size], ptx.STORE_PAIR[pair_size]
+    load_shared_pair, store_shared_pair = ptx.LOAD_SHARED_PAIR[pair_size], ptx.STORE_SHARED_PAIR[pair_size]
     find_row, write_result, pad_results = row_functions(element_size)
     ones = (1 << 8 * element_size) - 1
     n_warps = n_threads // 32

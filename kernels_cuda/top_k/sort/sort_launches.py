@@ -77,7 +77,7 @@ WRITING_ELEMENTS = 16 * WRITING_THREADS
 
 
 class ClearParameters(NamedTuple):
-    """Parameters of `sort.clear_words`."""
+    """Parameters of `counting.clear_words`."""
 
     n_vectors: int
 
@@ -113,10 +113,10 @@ class SortParameters(NamedTuple):
         The lowest bit of the digit, and whether the pass is the first one, which makes pairs of the elements,
         or the last one.
     row_bytes : int
-        How many bytes after those of a row the pairs of the next one are.
+        Bytes from the pairs of a row to those of the next one.
     source, target : PairPlaces
-        Where pairs are that may be in the results. The last pass writes indices if its target has no
-        positions.
+        Where the pass reads and writes pairs, if some are in the results. The last pass writes indices if its
+        target has no positions.
     """
 
     n_tiles: int
@@ -156,8 +156,8 @@ class KeepingParameters(NamedTuple):
 
 
 def clear_variant() -> Variant:
-    """Return the kernel that empties what a sort counts in."""
-    return variant("clear", "sort.sort:clear_kernel")
+    """Return the kernel that clears the counters of a sort."""
+    return variant("clear", "sort.counting:clear_kernel")
 
 
 def indices_variant() -> Variant:
@@ -171,7 +171,7 @@ def sort_variants(element_size: int) -> Iterator[Variant]:
     yield kernel_keys.variant_of(matrix_key, MATRIX_FAMILIES)
     counted = (DIGIT_BITS, element_size), (top_bits(element_size), 1)
     for digit_bits, n_digits in dict.fromkeys(counted):
-        yield variant("histogram", "sort.sort:histogram_kernel", element_size, digit_bits, n_digits)
+        yield variant("histogram", "sort.counting:histogram_kernel", element_size, digit_bits, n_digits)
     yield variant("keep", "sort.filter:keep_kernel", element_size)
     yield variant("digit", "sort.select:digit_kernel", element_size)
     for makes_pairs in (0, 1):
@@ -233,7 +233,7 @@ def take_several(out: Words, count: int, n_bytes: int) -> tuple[int, int]:
 def _take_areas(
     problem: Words, device: Words, selection: Selection, out: Words, shape: SortShape, x: int
 ) -> SortAreas:
-    """Make room for what is counted and moved."""
+    """Make room for counters and pairs."""
     n_passes, n_rows, is_filtered = selection.element_size, shape.n_rows, shape.is_filtered
     counters, counter_step = take_several(out, n_passes + is_filtered, WORKSPACE_ALIGNMENT)
     histograms = take(out, n_rows * n_passes * HISTOGRAM_BYTES)
@@ -311,7 +311,7 @@ def _put_counting(
     first: int,
     batch: int,
 ) -> None:
-    """Put what clears the counters, and counts the digits of a batch of rows, or their highest bits."""
+    """Put launches that clear the counters, and count the digits of a batch of rows, or the highest bits."""
     element_size = selection.element_size
     put_clearing(device, selection, out, areas.counters, areas.n_cleared)
     n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
@@ -337,7 +337,7 @@ def _put_keeping(
     first: int,
     batch: int,
 ) -> None:
-    """Put what drops most elements of a batch of rows."""
+    """Put the launch that drops most elements of a batch of rows."""
     kernel = kernel_key(KEEP, selection.element_size, 0, 0)
     begin(out, device, kernel, Sizes(batch * shape.n_keep_tiles, KEEPING_THREADS, 0, 1))
     put_source(out, selection, areas.x)
@@ -362,7 +362,7 @@ def put_passes(
     first: int,
     batch: int,
 ) -> None:
-    """Put what sorts a batch of rows, a pass for each digit."""
+    """Put the launches that sort a batch of rows, a pass for each digit."""
     tile, element_size, buffers = shape.tile, selection.element_size, shape.buffers
     n_bytes = tile.n_threads * tile.n_items * pair_bytes(element_size, shape.position_size)
     name = RESULT_SORT if buffers.are_results else SORT
@@ -411,7 +411,7 @@ def put_passes(
 
 
 def put_clearing(device: Words, selection: Selection, out: Words, area: int, n_bytes: int) -> None:
-    """Put what clears an area."""
+    """Put the launch that clears an area."""
     n_blocks = ceil_div(n_bytes, CLEARED_BYTES)
     begin(out, device, kernel_key(CLEAR, 0, 0, 0), Sizes(n_blocks, CLEARING_THREADS, 0, 1))
     put_area(out, selection, area)

@@ -45,12 +45,12 @@ class SortTile(NamedTuple):
 
 
 def n_sort_tiles(element_size: int, position_size: int) -> int:
-    """Return how many kinds of tiles there are: for few of them, which all run at once, and for many."""
+    """Return how many kinds of tiles there are: for few of them, which run at the same time, and for many."""
     return 2 if pair_bytes(element_size, position_size) == 8 else 1
 
 
 def sort_tile(element_size: int, position_size: int, number: int) -> SortTile:
-    """Return the tile of a number; all are of the same number of elements."""
+    """Return the tile of a number; those for pairs of one size have the same number of elements."""
     if pair_bytes(element_size, position_size) == 16:
         return SortTile(384, 8, 56)
     return SortTile(384, 16, 80) if number == 0 else SortTile(256, 24, 80)
@@ -95,12 +95,12 @@ class SortBuffers(NamedTuple):
 
 
 def place(kind: int, offset: int) -> int:
-    """Return the place of an array of a row, so many bytes after where its kind begins."""
+    """Return the place of an array of a row: its kind, and its offset in bytes from where that begins."""
     return offset << 2 | kind
 
 
 def offset_of(array: int) -> int:
-    """Return how many bytes after where its kind begins an array is."""
+    """Return the offset of an array, in bytes, from where its kind begins."""
     return array >> 2
 
 
@@ -109,7 +109,7 @@ def _array_bytes(count: int, size: int) -> int:
 
 
 def scratch_buffers(element_size: int, position_size: int, capacity: int, n_targets: int) -> SortBuffers:
-    """Return buffers in the workspace; so many times, pairs are written there."""
+    """Return buffers in the workspace, to which pairs are written `n_targets` times."""
     n_bytes = bounded_product(capacity, pair_bytes(element_size, position_size))
     near = PairPlaces(place(IN_SCRATCH, 0), NOWHERE)
     far = PairPlaces(place(IN_SCRATCH, n_bytes), NOWHERE)
@@ -174,7 +174,7 @@ class SortShape(NamedTuple):
     is_filtered : int
         Whether elements are dropped before those left are sorted.
     keep_size, n_keep_tiles : int
-        Elements of which a block drops some, and how many such blocks a row has.
+        Elements of a tile before some are dropped, and how many such tiles a row has.
     buffers : SortBuffers
         Where pairs are.
     """
@@ -191,12 +191,12 @@ class SortShape(NamedTuple):
 
 
 def target_of(shape: SortShape, n_left: int) -> PairPlaces:
-    """Return where pairs are written that so many passes are left to sort."""
+    """Return where pairs are written before the last `n_left` passes."""
     return buffer_of(shape.buffers, shape.n_rows, n_left)
 
 
 def buffer_of(buffers: SortBuffers, n_rows: int, n_left: int) -> PairPlaces:
-    """Return the same of buffers for so many rows."""
+    """Do the same for buffers of so many rows."""
     if n_left == 0:
         return PairPlaces(NOWHERE, buffers.last)
     if n_left % 2 == 1:
@@ -207,7 +207,7 @@ def buffer_of(buffers: SortBuffers, n_rows: int, n_left: int) -> PairPlaces:
 
 
 def own_offset(shape: SortShape, places: PairPlaces) -> int:
-    """Return how far after the beginning of the buffers pairs are, if they are only there."""
+    """Return the offset of pairs in the workspace's buffers; 0 if some pairs are in the results."""
     return 0 if shape.buffers.are_results else offset_of(places.keys)
 
 
@@ -270,7 +270,7 @@ def tile_of(
 
 
 def keeping_size(device: Words, n_elements: int, n_words: int) -> int:
-    """Return of how many elements a block marks some, at most as many as that many words have bits."""
+    """Return the elements of a tile in which a block marks some: at most as many as `n_words` have bits."""
     n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
     return min(ceil_div(n_elements, n_blocks * KEEPING_ROUND) * KEEPING_ROUND, n_words * WARP_LANES)
 

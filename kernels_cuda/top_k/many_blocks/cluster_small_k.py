@@ -25,9 +25,9 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
     CLUSTER_THREADS,
     CLUSTER_WARPS,
-    FEW_CANDIDATES,
-    FEW_CANDIDATES_OF_BLOCK,
     LARGEST_CLUSTER,
+    SMALL_K_CANDIDATES,
+    SMALL_K_CANDIDATES_OF_BLOCK,
 )
 from kernels_cuda.top_k.many_blocks.cluster_messages import (
     CANDIDATES,
@@ -38,15 +38,15 @@ from kernels_cuda.top_k.many_blocks.cluster_messages import (
     wait_for_all,
 )
 from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions
-from kernels_cuda.top_k.shared.few import (
-    PAIR_BYTES,
-    PLACES_BYTES,
-    few_functions,
-    pair_of,
-    threshold_of_maxima,
-)
 from kernels_cuda.top_k.shared.keys import are_integers, element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shared.small_k import (
+    PAIR_BYTES,
+    PLACES_BYTES,
+    pair_of,
+    small_k_functions,
+    threshold_of_maxima,
+)
 
 _VECTOR_PAIRS = VECTOR_BYTES // PAIR_BYTES
 # A part of the row holds one element of each group; parts are counted in 16 bits.
@@ -56,7 +56,7 @@ _MOST_PARTS = 0xFFFF
 # them those of all; the maxima of this block's groups; those of all groups; how many maxima come no later
 # than each that is tried; the candidates that each block has sent, and how many; the number of this block's
 # (a whole vector); and a bit for each candidate of all blocks. The last two are cleared together.
-_PAIRS = FEW_CANDIDATES_OF_BLOCK * PAIR_BYTES
+_PAIRS = SMALL_K_CANDIDATES_OF_BLOCK * PAIR_BYTES
 _WARP_STRIDE = (WARP_LANES + 1) * PAIR_BYTES
 _OWN_MAXIMA = CLUSTER_WARPS * _WARP_STRIDE
 _MAXIMA = _OWN_MAXIMA + WARP_LANES * PAIR_BYTES
@@ -64,15 +64,15 @@ _MAXIMA_BYTES = WARP_LANES * PAIR_BYTES
 _MAXIMA_VECTORS = _MAXIMA_BYTES // VECTOR_BYTES
 _PLACES = _MAXIMA + LARGEST_CLUSTER * _MAXIMA_BYTES
 _LISTS = _PLACES + PLACES_BYTES
-_LIST_BYTES = FEW_CANDIDATES_OF_BLOCK * PAIR_BYTES
+_LIST_BYTES = SMALL_K_CANDIDATES_OF_BLOCK * PAIR_BYTES
 _COUNTS = _LISTS + LARGEST_CLUSTER * _LIST_BYTES
 _OWN_COUNT = _COUNTS + 4 * LARGEST_CLUSTER
 _BITS = _OWN_COUNT + VECTOR_BYTES
-FEW_BYTES = _BITS + FEW_CANDIDATES // 8
+SMALL_K_BYTES = _BITS + SMALL_K_CANDIDATES // 8
 
 
 @functools.cache
-def few_function(element_size: int) -> Any:
+def small_k_function(element_size: int) -> Any:
     """Make the function for one element width of at most 4 bytes."""
     functions = element_functions(element_size)
     unfolding_of, fold, whole_key = functions.unfolding_of, functions.fold, functions.whole_key
@@ -81,7 +81,7 @@ def few_function(element_size: int) -> Any:
     keys = key_functions(element_size)
     load_vector, load_elements = keys.load_vector, keys.load_elements
     find_threshold = threshold_of_maxima(CLUSTER_THREADS)
-    list_vector, _, write_first = few_functions(element_size, CLUSTER_THREADS)
+    list_vector, _, write_first = small_k_functions(element_size, CLUSTER_THREADS)
     per_vector = VECTOR_BYTES // element_size
     vector_bits = per_vector.bit_length() - 1
     # So many neighbouring lanes read 32 neighbouring elements: one of each group.
@@ -240,7 +240,7 @@ def few_function(element_size: int) -> Any:
     def list_candidates(memory, own, first, n_steps, advance, count, bound, key_format):
         """List a thread's elements that reach the threshold, as far as there is room."""
         words = cuda.local.array(4, u32)
-        candidates = memory, memory + _OWN_COUNT, FEW_CANDIDATES_OF_BLOCK
+        candidates = memory, memory + _OWN_COUNT, SMALL_K_CANDIDATES_OF_BLOCK
         step = u32(0)
         while step < n_steps:
             load_vector(words, own)
@@ -255,7 +255,7 @@ def few_function(element_size: int) -> Any:
         cuda.syncthreads()
         if thread < WARP_LANES:
             count = ptx.load_shared_u32(memory + _OWN_COUNT)
-            n_vectors = (min(count, u32(FEW_CANDIDATES_OF_BLOCK)) + (_VECTOR_PAIRS - 1)) // _VECTOR_PAIRS
+            n_vectors = (min(count, u32(SMALL_K_CANDIDATES_OF_BLOCK)) + (_VECTOR_PAIRS - 1)) // _VECTOR_PAIRS
             if thread < n_blocks:
                 to, at_barrier = of_block(memory + _COUNTS + (rank << 2), barrier, thread)
                 n_bytes = u32(4)
@@ -286,18 +286,18 @@ def few_function(element_size: int) -> Any:
             candidate += WARP_LANES
 
     @device_function
-    def select_few(areas, own, row, output, n_steps, n_selected, p, c, ids):
+    def select_small_k(areas, own, row, output, n_steps, n_selected, p, c, ids):
         """Write the first elements of a row, and tell whether there was room for the candidates.
 
-        `areas` are the addresses of the barriers and of `FEW_BYTES` of shared memory. The other parameters
-        are those of the same name in `cluster`; at least one element is to be selected.
+        `areas` are the addresses of the barriers and of `SMALL_K_BYTES` of shared memory. The other
+        parameters are those of the same name in `cluster`; at least one element is to be selected.
         """
         barriers, memory = areas
         address, stride, length, _ = row
         thread, rank, n_blocks = ids
         lane = thread & 31
         warp = thread >> 5
-        if thread < (FEW_BYTES - _OWN_COUNT) // 4:
+        if thread < (SMALL_K_BYTES - _OWN_COUNT) // 4:
             ptx.store_shared_u32(memory + _OWN_COUNT + (thread << 2), u32(0))
         # Runs of 32 elements, one of each group, belong to one block of the cluster after the other.
         part = thread // group_lanes
@@ -330,7 +330,9 @@ def few_function(element_size: int) -> Any:
             if lane < n_blocks:
                 count = ptx.load_shared_u32(memory + _COUNTS + (lane << 2))
             n_candidates = ptx.warp_add(count)
-            has_room = ptx.ballot(count > FEW_CANDIDATES_OF_BLOCK) == 0 and n_candidates <= FEW_CANDIDATES
+            has_room = (
+                ptx.ballot(count > SMALL_K_CANDIDATES_OF_BLOCK) == 0 and n_candidates <= SMALL_K_CANDIDATES
+            )
             if has_room and rank == 0:
                 take_candidates(memory, count, lane, warp)
         cuda.syncthreads()
@@ -339,4 +341,4 @@ def few_function(element_size: int) -> Any:
             write_first(areas, row, output, n_candidates, n_selected, is_by_index, p.key_format, thread)
         return has_room
 
-    return select_few
+    return select_small_k

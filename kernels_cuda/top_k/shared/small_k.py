@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import add_over_lanes, bits_before, place_of_few
+from kernels_cuda.cooperate import add_over_lanes, bits_before, lanes_per_pair
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
@@ -85,7 +85,7 @@ def threshold_of_maxima(n_threads: int) -> Any:
     return find_threshold
 
 
-class FewFunctions(NamedTuple):
+class SmallKFunctions(NamedTuple):
     """Device functions for candidates in shared memory, at most one for each thread of a block."""
 
     list_vector: Any
@@ -94,7 +94,7 @@ class FewFunctions(NamedTuple):
 
 
 @functools.cache
-def few_functions(element_size: int, n_threads: int) -> FewFunctions:
+def small_k_functions(element_size: int, n_threads: int) -> SmallKFunctions:
     """Make the functions for one element width of at most 4 bytes, and block size.
 
     `pairs` is the address of the candidates, a multiple of 16 bytes. They are fewer than 2^16, so that two
@@ -159,7 +159,7 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
     @linked_function
     def pair_at(pairs, found, n_pairs, rank, thread):
         """Return the pair that `rank` candidates come before; `found` is a shared array of one uint64."""
-        lane_bits, number = place_of_few(n_pairs, n_threads, thread)
+        lane_bits, number = lanes_per_pair(n_pairs, n_threads, thread)
         found_rank, _ = rank_by_counting(pairs, n_pairs, thread, lane_bits)
         if number < n_pairs and found_rank == rank:
             found[0] = load_pair(pairs, number)
@@ -175,7 +175,7 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
         pairs, bits = areas
         # Elements that have changed since they were read first may be missing.
         n_selected = min(n_selected, n_pairs)
-        lane_bits, number = place_of_few(n_pairs, n_threads, thread)
+        lane_bits, number = lanes_per_pair(n_pairs, n_threads, thread)
         rank, place = rank_by_counting(pairs, n_pairs, thread, lane_bits)
         is_selected = number < n_pairs and rank < n_selected
         if is_by_index:
@@ -189,4 +189,4 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
             pair = load_pair(pairs, number)
             write_result(row, output, rank, u32(pair >> 32), i64(~u32(pair)), key_format)
 
-    return FewFunctions(list_vector, pair_at, write_first)
+    return SmallKFunctions(list_vector, pair_at, write_first)
