@@ -88,6 +88,7 @@ def rows_kernel(element_size: int, are_strided: bool) -> Any:
 
     @device_function
     def vector_of_words(source, step, has_before, has_after):
+        """Read a vector of contiguous elements; the parameters are those of `vector_of_strided`."""
         if source & (VECTOR - 1) == 0:
             return ptx.stream_u32x4(source)
         return (
@@ -168,8 +169,8 @@ def transposed_kernel(element_size: int) -> Any:
     A block has a tile of `TILE_ROWS` rows of 128 bytes. Lanes read along columns, each the four bytes or more
     of one or a few rows, from as many columns as fill a vector. So a thread holds whole vectors of the
     output, which change hands in shared memory: from there lanes write along rows. Vectors of a row are
-    stored in an order that depends on the row, so that neither side meets in a bank. What the band overwrites
-    altogether is not read, by the few rows of a lane.
+    stored in an order that depends on the row, so that neither side meets in a bank. Elements that a lane
+    would read from its rows are not read if the band overwrites all of them.
     """
     per_vector = VECTOR // element_size
     size_shift = element_size.bit_length() - 1
@@ -208,7 +209,7 @@ def transposed_kernel(element_size: int) -> Any:
         return word
 
     @device_function
-    def vectors_of_words_1(words, first, r):
+    def row_of_words_1(words, first, r):
         """Return row r of four: the bytes r of sixteen words."""
         near = u32(0x5140) if r < 2 else u32(0x7362)
         far = u32(0x5410) if r % 2 == 0 else u32(0x7632)
@@ -226,7 +227,7 @@ def transposed_kernel(element_size: int) -> Any:
         return ptx.permute(a, b, far)
 
     @device_function
-    def vectors_of_words_2(words, first, r):
+    def row_of_words_2(words, first, r):
         """Return row r of two: the halves r of eight words."""
         selector = u32(0x5410) if r == 0 else u32(0x7632)
         return (
@@ -237,10 +238,11 @@ def transposed_kernel(element_size: int) -> Any:
         )
 
     @device_function
-    def vectors_of_words_4(words, first, r):
+    def row_of_words_4(words, first, r):
+        """Return the only row, number 0."""
         return words[first], words[first + 1], words[first + 2], words[first + 3]
 
-    vector_of_row = {1: vectors_of_words_1, 2: vectors_of_words_2}.get(element_size, vectors_of_words_4)
+    vector_of_row = {1: row_of_words_1, 2: row_of_words_2}.get(element_size, row_of_words_4)
 
     @cuda.jit
     def diagonal_transposed(x, output, p: TransposedParameters, dims: dims_type(Dims, wide=False)):

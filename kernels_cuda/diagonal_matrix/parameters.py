@@ -1,4 +1,4 @@
-"""What launches and kernels agree on: the kernels there are, sizes, and the integers that kernels take."""
+"""The kernels there are, and the sizes and integers that launches and kernels agree on."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

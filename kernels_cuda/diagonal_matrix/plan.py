@@ -282,7 +282,7 @@ def _transposed_parameters(matrices: Matrices) -> TransposedParameters:
 
 
 def _put_transposed(problem: Words, matrices: Matrices, out: Words) -> int:
-    """Put the launch for rows that are contiguous in the input, of columns that are in the output."""
+    """Put the launch for rows that lie side by side in the input, and columns that do in the output."""
     kernel = kernel_key(TRANSPOSED_KERNEL, matrices.element_size)
     begin_launch(out, kernel, _n_tiles(matrices), THREADS, 0, 1)
     _put_operands(out, 0, 0)
@@ -292,7 +292,7 @@ def _put_transposed(problem: Words, matrices: Matrices, out: Words) -> int:
 
 
 class TransposedCopy(NamedTuple):
-    """A launch of the transposed kernel that copies: its blocks, and what it takes before its dimensions."""
+    """A launch of the transposed kernel that copies: its blocks, and its parameters before the dimensions."""
 
     n_blocks: int
     parameters: TransposedParameters

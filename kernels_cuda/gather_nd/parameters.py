@@ -1,4 +1,4 @@
-"""What plans read of a problem, what may be tuned, and what launches and kernels agree on.
+"""The words that plans read, thresholds, and the sizes and integers that launches and kernels agree on.
 
 Batch dimensions, those of tuples and those of slices are dimensions 0, 1, ... here, the slowest first. A
 *run* is the elements of the last one, if they lie side by side in input and output, and else one element.

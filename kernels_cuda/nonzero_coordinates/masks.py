@@ -211,7 +211,7 @@ def transposed_mask_kernel(element_size: int) -> Any:
     """Make the kernel for matrices whose columns, not their rows, are contiguous.
 
     These are x.T, or arrays in Fortran order. A lane has a row, so that a warp's loads are of neighbours, and
-    fills words of the mask bit by bit. What a granule of these words counts is found by `count_kernel`.
+    fills words of the mask bit by bit. The bits of granules are counted by `count_kernel`.
     """
     in_flight = 16 if element_size == 8 else 32
     read = ptx.READ[element_size]

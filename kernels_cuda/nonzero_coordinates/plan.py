@@ -252,7 +252,7 @@ def _put_columns(problem: Words, out: Words, first: int, n_columns: int, depth: 
 
 
 class Mask(NamedTuple):
-    """How the mask is made."""
+    """The mask, and how it is made."""
 
     kind: int
     """The algorithm."""
@@ -261,8 +261,7 @@ class Mask(NamedTuple):
     n_elements: int
     skipped: int
     n_granules: int
-    """The elements, those before the first one from the 16-byte boundary on that contiguous input begins
-    behind, and the granules of both."""
+    """The elements; those from the 16-byte boundary before a contiguous input to it; the granules of both."""
 
 
 def _mask(problem: Words, policy: Policy, n_elements: int) -> Mask:
@@ -461,7 +460,7 @@ def _put_expand(
 def _expand_parameters(
     problem: Words, mask: Mask, tiles: Tiles, first: int, n_columns: int, wide: bool
 ) -> ExpandParameters:
-    """Return what the launch for `n_columns` columns from `first` on takes before their divisors."""
+    """Return the parameters of the launch for `n_columns` columns from `first` on, before their divisors."""
     size = problem[COORDINATE_SIZE]
     row_step = problem[ROW_STEP]
     column_step = problem[COLUMN_STEP]

@@ -24,7 +24,7 @@ from kernels_cuda.scan import block_scan
 
 # A tile's bits are listed at once if they are at most one in so many, and those of a granule up to here;
 # with more, threads that list the bits of a word each meet in memory banks.
-FEW = 4
+SPARSE = 4
 MOST_LISTED = GRANULE * 3 // 4
 # From one bit in so many on, flat positions are not listed at all.
 DENSE = 2
@@ -115,7 +115,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
             ptx.store_stream_u32x2(address, values[0], values[1])
 
     @device_function
-    def write_few(thread, n_rows, row, first, positions, output, p, columns):
+    def write_columns(thread, n_rows, row, first, positions, output, p, columns):
         values = cuda.local.array(n_columns, register)
         i = thread
         while i < n_rows:
@@ -163,7 +163,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
                 store(address + c * p.column_bytes, quotient)
             i += THREADS
 
-    return {3: write_three, GENERAL_COLUMNS: write_general}.get(n_columns, write_few)
+    return {3: write_three, GENERAL_COLUMNS: write_general}.get(n_columns, write_columns)
 
 
 def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
@@ -258,11 +258,11 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
             g += n_warps
 
     @device_function
-    def list_granule(positions, words, word_ranks, granule, start, are_few):
-        """Write the positions of a granule's bits, the first of which has rank `start` in the tile."""
+    def list_granule(positions, words, word_ranks, granule, start, takes_words):
+        """List the positions of a granule's bits, the first of which has rank `start` in the tile."""
         thread = u32(cuda.threadIdx.x)
         first_group = u32(granule) * group
-        if are_few:
+        if takes_words:
             # Every thread lists the bits of one word.
             quarter = thread & 3
             rank_of_word = u32(word_ranks[first_group + (thread >> 2)] >> u64(quarter * 16))
@@ -332,7 +332,7 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         first_position = first_granule * GRANULE - p.skipped
 
         # Few bits: every thread lists those of its own words, and the tile is written at once.
-        if i64(total) <= p.granules_per_tile * (GRANULE // FEW):
+        if i64(total) <= p.granules_per_tile * (GRANULE // SPARSE):
             slot = rank
             position = thread * GROUP
             slot = list_bits(positions, a, slot, position)

@@ -1,14 +1,14 @@
 """One token per row of logits, drawn by a seed.
 
-Each row has one launch of one of three kinds. All find the largest element of a row, and the weights of what
-stays; the token is the element in which their running sum exceeds a part of it.
+There are three kinds of launches. All find the largest element of a row, and the weights of the elements that
+stay; the token is the element at which their running sum exceeds a random share of the whole sum.
 
 - `unfiltered`, without k, top_p and min_p: warps add up the weights of their segments of the row, and the one
   that the token is in reads its segment again.
 - `listed`, with a small k: launches of `top_k` come first, and a warp draws from what they list.
 - `rows`, for others: k and top_p are found digit by digit. A histogram has the number of elements, or the sum
-  of their weights, for each value of a digit of the distance from the largest key. What stays is all elements
-  up to a distance, and of those at that distance the first ones.
+  of their weights, for each value of a digit of the distance from the largest key. All elements nearer than
+  some distance stay, and the first ones of those at that distance.
 
 Bytes moved: with a small k those of `top_k`; or else each row two times, from the second on partly from
 caches, and once more for each digit of k and of top_p.
@@ -19,7 +19,7 @@ caches, and once more for each digit of k and of top_p.
 `unfiltered`   the kernel for rows in which all elements take part
 `listed`       the kernel for rows with a small k, after `top_k`
 `rows`         the kernel for all others
-`selected`     how that selects and draws
+`selected`     how `rows` selects and draws
 `requests`     where a row is, and its parameters
 `keys`         how elements are read, and their keys
 `shared`       what the threads of a block or of a cluster do together

@@ -25,7 +25,7 @@ from kernels_cuda.runtime.compiler import called_function, device_function
 from kernels_cuda.sample.parameters import COPIES, N_POWERS, THREADS
 
 _FLOAT_BIAS = 1023
-_LARGEST_POWER = 100  # of temperatures that `exponent` takes: weights of infinities would be those of numbers
+_LARGEST_POWER = 100  # of temperatures for `exponent`: with larger ones, infinities would weigh as numbers do
 # No weight at 60 times the power of two of the temperature; an exponent of 4 and more for the float.
 _FAR = (_FLOAT_BIAS + 5 << 52) | (7 << 49)
 _NEAR_FLOATS = 30  # binary places from a float of 32 bits to those next to it, and six more

@@ -1,11 +1,11 @@
 """Elements as unsigned keys in the order of their values: how a team reads a row.
 
 A key is 2^(bits - 1) plus or minus the magnitude bits, so that both zeros have the same key, and NaN has 0.
-What is not there reads as NaN.
+Elements that do not exist read as NaN.
 
 Rows are read in vectors of 16 bytes on 16-byte boundaries. Places count elements from the boundary before the
-row, so that the first element of a row that begins behind one has place `skipped`. The warps of a row's
-blocks have segments of places that follow each other.
+row: the first element has place `skipped`. The warps of a row's blocks have segments of places, one after the
+other.
 """
 
 import functools
@@ -139,7 +139,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
 
     @device_function
     def load(at, p, vector, end):
-        """Return the words of a vector; all bits of what is not there are set."""
+        """Return the words of a vector; all bits of elements that do not exist are set."""
         low, high = u64(ones), u64(ones)
         first = i64(vector) * per_vector - i64(skipped(at, p))
         if vector < end:
@@ -224,14 +224,14 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
 
     @device_function
     def signed(key):
-        """Return a key as `sampling` has it; as a difference with a sign, it could leave 64 bits."""
+        """Return a key as `sampling` has it: less that of zero, by unsigned integers, which may wrap."""
         return i64(u64(key) - u64(bias))
 
     lowest, larger, key_of_largest = _reduction(element_size, key_of, value_of)
 
     @device_function
     def larger_in(words, best, p):
-        """Return the largest element of a vector, or what it was before."""
+        """Return the larger of the largest element so far and those of a vector."""
         for _ in range(per_vector):
             best = larger(best, element_in(words), p)
             words = shifted(words)
@@ -239,7 +239,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
 
     @device_function
     def largest_in(words, best, p):
-        """Return the largest element of some vectors, or what it was before."""
+        """Return the larger of the largest element so far and those of some vectors."""
         for number in range(IN_FLIGHT):
             best = larger_in(words[number], best, p)
         return best

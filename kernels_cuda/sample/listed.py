@@ -8,7 +8,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.sample.arithmetic import ARITHMETIC
 from kernels_cuda.sample.keys import key_functions
-from kernels_cuda.sample.parameters import FEW, LISTED_WARPS, Given, Parameters
+from kernels_cuda.sample.parameters import LISTED_WARPS, MOST_LISTED, Given, Parameters
 from kernels_cuda.sample.requests import N_ADDRESSES, find_row, put_token, request_of
 from kernels_cuda.sample.shared import warp_inclusive_sum, warp_sum_below_2_48
 
@@ -18,7 +18,7 @@ def listed_kernel(element_size: int) -> Any:
     keys = key_functions(element_size, 1)
     bits, bias = 8 * element_size, 1 << (8 * element_size - 1)
     read = ptx.LOAD[element_size]
-    n_kept = LISTED_WARPS * FEW
+    n_kept = LISTED_WARPS * MOST_LISTED
 
     @cuda.jit
     def sample_listed(
@@ -42,7 +42,7 @@ def listed_kernel(element_size: int) -> Any:
         ptx.grid_dependency_wait()
         if row < p.n_rows and 0 < request.count <= p.n_listed:
             first = row * p.n_listed
-            own = (thread >> 5) * FEW
+            own = (thread >> 5) * MOST_LISTED
             largest = keys.key_of(read(elements + first * element_size), p)
             scale = ARITHMETIC.scale_of(
                 keys.signed(largest),

@@ -1,4 +1,4 @@
-"""What launches and kernels agree on: the kernels there are, sizes, and the integers that kernels take."""
+"""The kernels there are, and the sizes and integers that launches and kernels agree on."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,9 +12,9 @@ VECTOR = 16
 """Bytes that are loaded at a time."""
 THREADS = 512
 WARPS = THREADS // 32
-FEW = 256
+MOST_LISTED = 256
 """The largest k for which `top_k` lists the elements that take part."""
-FEW_OF_GIVEN = 128
+MOST_LISTED_OF_GIVEN = 128
 """The same where k is an array: `top_k` lists as many for all rows."""
 LISTED_WARPS = 4
 """Rows of a block whose elements are listed."""
@@ -102,7 +102,7 @@ class Parameters(NamedTuple):
     infinity: int
     index_size: int
     n_listed: int
-    """How many elements of each row `top_k` has listed, for rows with a k of up to so many."""
+    """Elements of each row that `top_k` has listed, for rows with a k of at most as many."""
     n_dims: int
     formats: Given
     values: Given

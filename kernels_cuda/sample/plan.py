@@ -1,9 +1,9 @@
 """The plan of `sample` on a GPU.
 
 Rows without k, top_p and min_p have a kernel of their own. A small k is left to the plan of `top_k`, which
-lists the elements that take part in the workspace, and a kernel draws from these. What is left to the general
-kernel are rows with a share or a large k. One block draws the token of a row, or one cluster of blocks where
-there are few rows.
+lists the elements that take part in the workspace, and a kernel draws from these. The general kernel takes
+all other rows: those with a share or a large k. One block draws the token of a row, or one cluster of blocks
+where there are few rows.
 
 The slots of all launches are x, the parameters that are arrays, the output and the workspace, which also has
 the dimensions of rows if there are more than `NARROW_DEPTH`.
@@ -56,11 +56,11 @@ from kernels_cuda.kernel_keys import kernel_key
 from kernels_cuda.layout import LAUNCH_WORDS, place, wide_table, wide_table_words
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER
 from kernels_cuda.sample.parameters import (
-    FEW,
-    FEW_OF_GIVEN,
     FROM_TOP_K,
     LISTED_KERNEL,
     LISTED_WARPS,
+    MOST_LISTED,
+    MOST_LISTED_OF_GIVEN,
     NARROW_DEPTH,
     ROWS_KERNEL,
     THREADS,
@@ -78,7 +78,7 @@ _CLUSTER_ARCH = 10 * CLUSTERS_FROM[0] + CLUSTERS_FROM[1]
 # The words of a device that are of `sample` follow those that `top_k` reads.
 CLUSTER_ELEMENTS, MOST_BLOCKS = KEPT_SHARE + 1, KEPT_SHARE + 2
 _ONE = 0x3FF << 52  # of float64
-_LISTED_SHARE = 8  # elements for each that `top_k` lists where k is an array
+_LISTED_SHARE = 8  # where k is an array, `top_k` lists at most one element in so many
 _MOST_LISTED_ROWS = 1 << 31
 
 
@@ -92,10 +92,10 @@ class Policy(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """What is known of the rows of a problem."""
+    """How the elements of a problem's rows are filtered."""
 
     n_listed: int
-    """How many elements of each row `top_k` is to list."""
+    """Elements of each row that `top_k` lists; 0 if it lists none."""
     are_all_listed: int
     """No row has another k."""
     are_none: int
@@ -107,8 +107,8 @@ def _filters_of(problem: Words, n_rows: int) -> Filters:
     is_given, is_counted = problem[FORMATS + COUNT] != 0, 0 < count < n
     n_listed = 0
     if is_given:
-        n_listed = min(FEW_OF_GIVEN, n // _LISTED_SHARE)
-    elif is_counted and count <= FEW:
+        n_listed = min(MOST_LISTED_OF_GIVEN, n // _LISTED_SHARE)
+    elif is_counted and count <= MOST_LISTED:
         n_listed = count
     if problem[N_DIMS] > NARROW_DEPTH or n_rows > _MOST_LISTED_ROWS:
         n_listed = 0
@@ -228,7 +228,7 @@ def _infinity(element_size: int, mantissa: int) -> int:
 def _put_operands(
     problem: Words, out: Words, n_rows: int, cluster: int, n_listed: int, far_slot: int, far_at: int
 ) -> None:
-    """Put what all kernels take: the arrays of the call, and `Parameters`."""
+    """Put the operands of all kernels: the arrays of the call, and `Parameters`."""
     n_dims, n, element_size = problem[N_DIMS], problem[AXIS_SIZE], problem[ELEMENT_SIZE]
     mantissa, slot = problem[MANTISSA], 1
     put_pointer(out, 0, 0)

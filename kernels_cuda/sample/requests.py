@@ -21,7 +21,7 @@ from kernels_cuda.sample.parameters import NARROW_DEPTH, Dimension, Given
 _INFINITE = 1 << 20
 """The exponent of an infinite temperature, or more."""
 N_ADDRESSES = 8
-"""Those of x, the output and the parameters, in the order of the strides of a dimension."""
+"""The addresses of a row: in x, the output and the parameters, in the order of a dimension's strides."""
 _read_u16 = ptx.READ[2]
 
 
@@ -41,7 +41,7 @@ def _integer(address, kind, value):
 
 @called_function
 def _real(address, kind, value):
-    """Return the bits of a parameter that is a float, how many there are, and how many are its fraction."""
+    """Return the bits of a parameter that is a float, their number, and that of its fraction."""
     bits = i64(value)
     width = 64
     mantissa = 52
@@ -65,12 +65,12 @@ class Request(NamedTuple):
     """
 
     is_counted: Any
-    """Whether k leaves out an element."""
+    """Whether k leaves out any element."""
     count: Any
     word_low: Any
     word_high: Any
     temperature_exponent: Any
-    """That of the last binary digit, as `top_p_exponent` (`sampling`)."""
+    """The exponent of the last binary digit (`sampling`), as in `top_p_exponent`."""
     top_p: Any
     top_p_exponent: Any
     least: Any
@@ -83,7 +83,7 @@ N_REQUEST = len(Request._fields)
 
 @device_function
 def count_of(addresses, p):
-    """Return k of a row, which `listed` draws from 1 to `Parameters.n_listed` on."""
+    """Return k of a row; `listed` draws the tokens of those from 1 to `Parameters.n_listed`."""
     return _integer(addresses[2 + COUNT], p.formats.k, p.values.k)
 
 
@@ -191,7 +191,7 @@ def find_row(row, x, given, output, p, far, addresses):
 
 @device_function
 def put_token(address, token, p):
-    """Write a token, an integer of 64 bits; -1 is that without a sign."""
+    """Write a token, an unsigned integer of 64 bits: all bits are set for -1."""
     if p.index_size == 8:
         ptx.store_u64(address, token)
     else:

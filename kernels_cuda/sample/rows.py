@@ -1,4 +1,4 @@
-"""The kernel: one block, or one cluster of blocks, draws the token of a row."""
+"""The kernel for top_p, min_p or a large k: one block, or one cluster of blocks, draws the token of a row."""
 
 from typing import Any
 

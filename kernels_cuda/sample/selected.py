@@ -1,4 +1,4 @@
-"""The token of a row by digits of distances from the largest key: for top_p, large k, and neither."""
+"""The token of a row by digits of distances from the largest key: for rows with top_p, min_p or a large k."""
 
 import functools
 from typing import Any, NamedTuple
@@ -31,16 +31,16 @@ def add_to_bin(bins, digit, amount):
 
 
 class Cut(NamedTuple):
-    """What a pass over the elements of a row is to know."""
+    """The parameters of a pass over the elements of a row."""
 
     largest: Any
     distance: Any
-    """What has been found of the distance."""
+    """The digits of the distance that are known."""
     above: Any
-    """The lowest bit of that."""
+    """The lowest bit of these digits."""
     by_weight: Any
     n_near: Any
-    """Weights in other bins than so many first ones are not added there, but up."""
+    """Only so many first bins get weights; those of the others are added up in one sum."""
     bins: Any
     are_all: Any
     """All elements stay, whatever their distance."""
@@ -57,7 +57,7 @@ class Draw(NamedTuple):
     target: Any
     """The token is the first at which the running sum of the part exceeds this."""
     ties: Any
-    """How many first elements at the distance stay."""
+    """The number of elements at the distance that stay: the first ones."""
     of_tied: Any
 
 
@@ -75,11 +75,11 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
     @device_function
     def tied_weight(largest, distance, p, weighing):
-        """Return the weight at a distance, or 1 if that is none."""
+        """Return the weight at a distance, or 1 if it is 0."""
         return max(any_weight(keys.element_of(register(largest - distance)), p, weighing), u64(1))
 
     def weighed_passes(weight_of: Any) -> tuple[Any, Any, Any]:
-        """Make the functions that add an element to a sum of weights, and to a number of ties or to a bin."""
+        """Make the functions that add an element: to a sum; to a sum, counting ties; and to bins."""
 
         @device_function
         def add(element, p, cut, total, n_ties):
@@ -188,7 +188,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
     @device_function
     def near_bins(thread, largest, p, weighing, room):
-        """Return how many bins of the first digit are likely to hold all that stays.
+        """Return how many bins of the first digit are likely to hold all elements that stay.
 
         Elements nearer than these have a weight of 2^-12 of the largest or more. All others, which are most
         of a row, would wait for each other to add their weights to few bins.
@@ -220,9 +220,9 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
     @device_function
     def select(at, p, request, rank, thread, largest, weighing, by_weight, total, arrays):
-        """Return the distance at which elements or weights reach a goal, what they are before, and the goal.
+        """Return the distance at which the count or the weights reach a goal, their sum before, and the goal.
 
-        The goal is the count, or the share top_p of a total, which is that of all weights if it is negative.
+        The goal is k, or the share top_p of `total`; a negative one stands for the sum of all weights.
         """
         bins, _, mail, room = arrays
         n_near = u32(BINS)
@@ -252,7 +252,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
                     total = i64(of_all + far)
                 goal = u64(ARITHMETIC.share(request.top_p, request.top_p_exponent, total))
                 if goal > of_all and n_near < BINS:
-                    # More stays than was likely.
+                    # More elements stay than was likely: weights go to all bins.
                     n_near = u32(BINS)
                     team.meet()
                     continue
@@ -277,9 +277,9 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
     @device_function
     def sum_segments(at, p, rank, thread, cut, arrays):
-        """Tell the first block the sum of the weights nearer than a distance, and how many are at it.
+        """Tell the first block the weights nearer than a distance, and the ties at it, of each segment.
 
-        Return the sum over the row, to all blocks.
+        Return the sum of these weights over the row, to all blocks.
         """
         _, sums, mail, room = arrays
         vector, end = keys.segment_of(at, p, rank, thread)
@@ -300,7 +300,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     def choose(own, n_ties, draw, thread, room):
         """Return the number of the part that the token is in, and the draw from it.
 
-        A thread has a part of the row: the sum of its weights, and how many ties it has.
+        Each thread has a part, of whose weights `own` is the sum, and which has `n_ties` ties.
         """
         if thread == 0:
             room[WARPS], room[WARPS + 1], room[WARPS + 2] = u64(0), u64(0), u64(0)
@@ -324,7 +324,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
     @device_function
     def walk(at, p, first, last, cut, ties, target):
-        """Add up the weights of what stays until they exceed a target; return the sum, and where it does."""
+        """Add up weights of elements that stay; return the sum that exceeds a target, and where it does."""
         total = u64(0)
         while first < last and total <= target:
             element = keys.element_at(at, p, first)
@@ -342,7 +342,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     def draw_token(at, p, request, thread, cut, ties, arrays):
         """Return the token of a row whose segments have been added up.
 
-        The one that the token is in is divided among the warps, and so on, at last among the threads.
+        The segment that the token is in is divided among the warps, and so on, at last among the threads.
         """
         _, sums, _, room = arrays
         lane = thread & 31

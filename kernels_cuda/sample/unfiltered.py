@@ -1,8 +1,8 @@
 """The kernel for rows without k, top_p and min_p: all elements take part.
 
-A block, or a cluster of blocks, finds the largest element of a row, and then the weights: warps add up those
-of their segments, in up to 32 chunks. The warp that the token is in finds its chunk, and reads that again,
-while the others begin with the next row.
+A block, or a cluster of blocks, finds the largest element of a row. Then each warp adds up the weights of its
+segment, in up to 32 chunks. The warp whose segment has the token finds its chunk, and reads that again, while
+the others begin with the next row.
 """
 
 from typing import Any
@@ -120,7 +120,7 @@ def _chunk_functions(element_size: int, cluster: int) -> tuple[Any, Any]:
 
     @called_function
     def draw_in_segment(at, p, vector, end, per_chunk, weighing, own, target):
-        """Return the token of a row by the warp whose segment it is in."""
+        """Return the token of a row; the warp whose segment it is in calls."""
         lane = u32(cuda.threadIdx.x) & 31
         inclusive = warp_inclusive_sum(own, lane)
         chunk = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
