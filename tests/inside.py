@@ -90,7 +90,6 @@ PLACES = {
     "key_formats": "kernels_cuda.top_k.key_formats",
     "top_k_plan": "kernels_cuda.top_k.plan",
     "top_k_policy": "kernels_cuda.top_k.policy",
-    "top_k_problem": "kernels_cuda.top_k.problem",
     "top_k_variants": "kernels_cuda.top_k.variants",
     "block_launches": "kernels_cuda.top_k.read_once.block_launches",
     "sampled_launches": "kernels_cuda.top_k.read_once.sampled_launches",

@@ -19,7 +19,7 @@ from dmlops.calls.dispatch import check_served, level_or, plan_problems, problem
 from dmlops.calls.guard import NamedTensor
 from dmlops.calls.kinds import KINDS
 from dmlops.devices import backend, cuda_driver
-from dmlops.devices.memory import Device
+from dmlops.devices.memory import CPU, Device
 from dmlops.devices.plans import Plan
 from dmlops.operators.batching import BatchingRule
 from dmlops.operators.descriptor import Descriptor, check_index_type, check_strides
@@ -157,7 +157,8 @@ class Spec:
                 return results
         handle = None if stream is None else cuda_driver.stream_handle(stream, f"{self.name}.stream")
         operands, outputs = self.operands(inputs, outs, handle)
-        if any(isinstance(array, _CONVERTED) for array in inputs[1:]):
+        is_converted = any(isinstance(array, _CONVERTED) for array in inputs[1:])
+        if is_converted and operands[0].library.device(operands[0].array) == CPU:
             arrays = tuple([operand.array for operand in operands])
             results = KINDS.call(parameters, arrays, sizes, outs, stream)
             if results is not None:
