@@ -7,6 +7,7 @@ from dmlops import DiagonalMatrix1, NonzeroCoordinates, TensorDataType, TensorDe
 from tests import plans
 from tests.compiled import gather_of
 from tests.cuda_plans import planned, top_k
+from tests.marks import nightly
 from tests.plans import kernels_not_loaded
 
 MIB = 1 << 20
@@ -103,12 +104,13 @@ def most_scratch(n_bytes, size, k, data_type, index_type):
 @pytest.mark.parametrize("data_type", TYPES, ids=str)
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize("index_type", [TensorDataType.UINT32, TensorDataType.UINT64], ids=str)
-def test_top_k_of_any_problem(data_type, is_sorted, index_type):
+@pytest.mark.parametrize("n_problems", [100, nightly(1000)])
+def test_top_k_of_any_problem(data_type, is_sorted, index_type, n_problems):
     """No data can ask for more: the workspace is the plan's."""
     workspace_of = on_cuda("sm_90")
     numbers = np.random.default_rng(data_type.bytes)
     large = 0
-    for _ in range(400):
+    for _ in range(n_problems):
         n_rows = int(2 ** numbers.uniform(0, 12))
         size = int(2 ** (30 * numbers.random() ** 0.4)) // n_rows
         if size == 0:
