@@ -202,7 +202,7 @@ DISTRIBUTIONS: dict[str, Callable[[NumPySource, Shape], Any]] = {
     "periodic": lambda of, shape: _raised(of, shape, slice(None, None, 1024)),
     "clustered": lambda of, shape: _raised(of, shape, slice(-(-shape[-1] // 16))),
 }
-"""What makes float32 elements of a distribution, or bools; for integers, "normal" means all values."""
+"""The functions that make float32 elements, or bools, by name. For integers, "normal" means all values."""
 
 
 def source(device: str) -> NumPySource:

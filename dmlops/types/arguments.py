@@ -97,7 +97,7 @@ def member_of(enumeration: type[Member], value: Any) -> Member | None:
 
 
 def level_of(level: object, where: str) -> FeatureLevel:
-    """Return the feature level for a member, its number or its name; refuse what is no level."""
+    """Return the feature level for a member, its number or its name; refuse others."""
     found = member_of(FeatureLevel, level)
     if found is None:
         got = f"{level:#x}" if type(level) is int else shown(level)

@@ -190,7 +190,7 @@ def call(typing_context, operation, scalars, sizes, has_out, operands):
 
 
 def countable(builder: ir.IRBuilder, sizes: Sequence[Any], total: Any) -> list[ir.Value]:
-    """Return 0 for negative sizes, and for all of them if their product times `total` exceeds 64 bits."""
+    """Return sizes, with 0 for negative ones; all are 0 if their product times `total` exceeds 64 bits."""
     zero, overflows = I64(0), ir.Constant(ir.IntType(1), 0)
     sizes = [builder.select(builder.icmp_signed("<", size, zero), zero, size) for size in sizes]
     for size in sizes:

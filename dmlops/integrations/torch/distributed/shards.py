@@ -28,7 +28,7 @@ def is_cut(placement: Placement, axis: int) -> bool:
 
 
 def local_of(x: DTensor, placements: Sequence[Placement]) -> Tensor:
-    """Return this rank's part of `x`; its gradient is that of this rank's part of results so placed."""
+    """Return this rank's part of `x`, with the gradients of the rank's own part of results so placed."""
     pairs = zip(x.placements, placements, strict=True)
     of_gradient = [Partial() if p.is_replicate() and q.is_shard() else p for p, q in pairs]
     return x.to_local(grad_placements=of_gradient)
