@@ -24,7 +24,7 @@ def written(operator: str, fields: Mapping[str, object]) -> str:
 
 
 def read(text: str) -> dict[str, object]:
-    """Return the JSON object that a text holds; refuse other texts, and raise a TypeError for what is none."""
+    """Return the JSON object that a text holds; refuse other texts, and by a TypeError other objects."""
     where = "Descriptor.from_json"
     if not isinstance(text, str):
         raise TypeError(error_text(where, shown(text), "it is not text", "text must be a str"))
