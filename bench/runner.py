@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import dmlops
 from bench import answers, data, libraries, timing
 from bench.libraries import NotServedError, not_served
-from bench.peers import Contender, Task, contenders
+from bench.peers import OURS, Contender, Task, contenders
 from bench.timing import Call, Clock, CudaClock, HostClock, Lane
 from bench.workloads import CPU, CUDA, TopK, Workload
 
@@ -67,14 +66,9 @@ class Outcome:
     contract: str = ""
 
     @property
-    def is_ours(self) -> bool:
-        """Whether it is dmlops, on the usual arrays."""
-        return self.contender == dmlops.__name__
-
-    @property
     def was_asked(self) -> bool:
         """Whether the contender could have been timed: it is installed, and there was time for it."""
-        return self.is_ours or not self.message.endswith((OUT_OF_TIME, libraries.NOT_INSTALLED))
+        return self.contender == OURS or not self.message.endswith((OUT_OF_TIME, libraries.NOT_INSTALLED))
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry of a results file: what is not empty, and always the contender and the seconds."""

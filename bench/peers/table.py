@@ -56,7 +56,7 @@ class Contender:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is dmlops, on the arrays of any library."""
+        """Whether it is dmlops."""
         return self.library == OURS
 
     def contract(self, is_sorted: bool) -> Contract:
