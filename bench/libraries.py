@@ -165,23 +165,8 @@ def onnx_call(
 ) -> Callable[[], Any]:
     """Return a call of one ONNX operator on bound memory.
 
-    Parameters
-    ----------
-    operator : str
-        Its name in ONNX.
-    threads : int
-        The number of threads that it may use.
-    inputs : dict
-        NumPy arrays, in the operator's order.
-    outputs : dict
-        Arrays to write to. Where a type stands instead, every call makes a new array.
-    **attributes
-        The attributes of the operator.
-
-    Raises
-    ------
-    NotServedError
-        If ONNX Runtime has no kernel for this operator and these types.
+    `inputs` are NumPy arrays, in the operator's order, and `outputs` arrays to write to; where a type stands
+    instead, every call makes a new array. Types without a kernel of ONNX Runtime raise NotServedError.
     """
     session = _onnx_session(operator, threads, inputs, outputs, attributes)
     binding = session.io_binding()

@@ -142,18 +142,8 @@ def machine_of(record: Record) -> Hashable:
 def rows_of(record: Record, records: Iterable[Record]) -> list[dict[str, Any]]:
     """Return the rows of a record with the fastest time of each peer in any record of such a machine.
 
-    Parameters
-    ----------
-    record : dict
-        A file of results.
-    records : iterable of dict
-        All files, among them this one.
-
-    Returns
-    -------
-    list of dict
-        Its rows, with the outcomes of all peers, the best of these, and the ratio. `not_asked` lists the
-        libraries that have times for this operator on such a machine, but not for this problem.
+    `records` are all files, among them this one. A row gets the outcomes of all peers, the best of these, and
+    the ratio; `not_asked` are the libraries that have times for its operator there, but not for its problem.
     """
     outcomes: dict[str, list[Record]] = {}
     libraries: dict[str, set[str]] = {}

@@ -98,19 +98,8 @@ class Row:
 class Bench:
     """A device, its clock and its inputs.
 
-    Parameters
-    ----------
-    device : {"cpu", "cuda"}
-        The device to measure on.
-    threads : int
-        The number of threads that each library may use on the CPU.
-    pace : Pace
-        How thoroughly each workload is measured.
-
-    Attributes
-    ----------
-    bandwidth : float
-        Bytes per second of a plain copy, measured when the object is created.
+    On the CPU, each library may use `threads` threads. `bandwidth` is that of a plain copy, in bytes per
+    second; it is measured when the object is created.
     """
 
     def __init__(self, device: str, threads: int, pace: Pace = Pace()) -> None:

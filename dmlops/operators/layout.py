@@ -11,17 +11,8 @@ from kernels_cpu.problems import Dims
 def merge(sizes: Sequence[int], *strides: Sequence[int]) -> Dims:
     """Return (size, stride, ...) a dimension, slowest first, with neighbours merged where all tensors allow.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Elements along each dimension.
-    *strides : sequence of int
-        The strides of each tensor that is walked along with these sizes.
-
-    Returns
-    -------
-    tuple of tuple of int
-        As few dimensions as the strides allow, none of size 1; one of size 0 where there are no elements.
+    `strides` are those of each tensor that is walked along with these sizes. Of the dimensions, as few as the
+    strides allow, none has size 1; there is one of size 0 if there are no elements.
 
     Examples
     --------
