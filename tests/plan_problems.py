@@ -1,227 +1,260 @@
-"""Random problems of every operator, from empty ones to the largest that are legal, for plans on the host."""
+"""Random problems of plain integers for plans, of all sizes and layouts."""
+
+import itertools
+import math
+import random
 
 from tests.inside import DiagonalProblem, GatherProblem, KeyMasks, NonzeroProblem, SampleProblem, TopKProblem
 
-LIMIT = 2**63 - 1
-MASKS = [(0, 0, -1), (1, 0, -1), (1, 1, 31), (0, -1, 0)]
-"""Sign, bits of the magnitude, and infinity: the first two in units of the highest bit; -1 is all ones."""
+FULL = (1 << 63) - 1
+# Addresses are of 63 bits, too, and memory may begin this much after the first.
+ALIGNMENT = 16
 
 
-def size(rng, room=LIMIT):
-    """Return a size of any magnitude that is at most `room`; often a small one or one near a power of two."""
-    kind = rng.random()
-    if kind < 0.4:
-        found = rng.randrange(1, 10)
-    elif kind < 0.8:
-        found = int(2 ** rng.uniform(0, 24))
-    elif kind < 0.9:
-        found = 2 ** rng.randrange(0, 41) + rng.randrange(-2, 3)
-    else:
-        found = int(2 ** rng.uniform(0, 62.9))
-    return max(min(int(found), room), 1)
+def size(rng, most):
+    """Return a size up to `most`; small ones, powers of two and their neighbours are likely."""
+    if rng.random() < 0.3:
+        return rng.randint(1, min(most, 9))
+    near = (1 << rng.randrange(max(most, 1).bit_length())) + rng.choice((-1, 0, 0, 1, rng.randrange(1 << 20)))
+    return max(1, min(near, most))
 
 
-def sizes(rng, n, room=LIMIT):
-    """Return `n` sizes with a product of at most `room`; 0 may be among them."""
-    found = []
-    for _ in range(n):
-        found.append(size(rng, room))
-        room //= found[-1]
-    rng.shuffle(found)
-    if n and rng.random() < 0.03:
-        found[rng.randrange(n)] = 0
-    return [int(each) for each in found]
+def shape(rng, n_dims, most_elements, *, empty=0.03):
+    """Return sizes of a tensor; some have no elements."""
+    sizes = []
+    for _ in range(n_dims):
+        sizes.append(size(rng, most_elements))
+        most_elements = max(most_elements // sizes[-1], 1)
+    rng.shuffle(sizes)
+    if sizes and rng.random() < empty:
+        sizes[rng.randrange(n_dims)] = 0
+    return sizes
 
 
-def strides(rng, shape):
-    """Return strides for `shape`: packed ones in this or another order, with gaps, broadcast or negative."""
-    order = list(range(len(shape)))[::-1]
-    if rng.random() < 0.4:
+def strides(rng, sizes, most, kind=None):
+    """Return strides in elements of a tensor that extends over at most `most` elements."""
+    kind = kind or rng.choice(("packed", "packed", "padded", "permuted", "step", "broadcast", "negative"))
+    order = list(range(len(sizes)))[::-1]
+    if kind == "permuted":
         rng.shuffle(order)
-    found = [0] * len(shape)
-    step = 1 if rng.random() < 0.8 else rng.randrange(1, 5)
-    for axis in order:
-        found[axis] = step
-        step *= max(shape[axis], 1)
-        if rng.random() < 0.1:
-            step += rng.randrange(0, 100)
-        if step > LIMIT >> 4:
-            step = 0
-    change = rng.random()
-    if found and change < 0.2:
-        found[rng.randrange(len(found))] *= -1
-    elif found and change < 0.3:
-        found[rng.randrange(len(found))] = 0
-    return found
+    found, step = [0] * len(sizes), 1
+    if kind == "step":
+        step = rng.choice((2, 3, 4, 17))
+    for i in order:
+        found[i] = step if step <= most else 0
+        step *= max(sizes[i], 1)
+        if kind == "padded":
+            step += rng.choice((0, 0, 1, 3, 4, 16))
+    if kind == "broadcast" and sizes:
+        found[rng.randrange(len(sizes))] = 0
+    if kind == "negative":
+        found = [-stride if rng.random() < 0.5 else stride for stride in found]
+    return [stride if abs(stride) <= most else 0 for stride in found]
 
 
-def dims(rng, n, n_tensors, room=LIMIT):
-    """Return dimensions: a size, and a stride of each tensor."""
-    shape = sizes(rng, n, room)
-    if 0 in shape:
-        return ((0,) * (n_tensors + 1),)
-    walks = [strides(rng, shape) for _ in range(n_tensors)]
-    return tuple(each for each in zip(shape, *walks, strict=True) if each[0] != 1)
+def merged(sizes, *tensors):
+    """Return dimensions as problems have them: without dimensions of one element."""
+    return tuple(dim for dim in zip(sizes, *tensors, strict=True) if dim[0] != 1)
 
 
-def flag(rng):
-    return rng.random() < 0.5
+def most_elements(rng, element_size):
+    """Return how many elements a tensor may have: mostly few, at times as many as there can be."""
+    n_bytes = (1 << rng.choice((8, 12, 16, 20, 24, 30, 33, 36, 40, 50, 63))) - 1
+    return min(n_bytes, FULL - ALIGNMENT) // element_size
 
 
-def choice(rng, *options):
-    return rng.choice(options)
-
-
-def bits(rng, n_bits):
-    return choice(rng, 0, 1, 2**n_bits - 1, rng.randrange(2**n_bits))
-
-
-def random_top_k(rng):
-    element_size = choice(rng, 1, 2, 4, 8)
-    n_bits = 8 * element_size
-    sign, flip, infinity = choice(rng, *MASKS)
-    top = 1 << (n_bits - 1)
-    ones = 2**n_bits - 1
-    masks = KeyMasks(sign * top, flip % 2**n_bits if flip < 0 else flip * (top - 1), infinity % 2**n_bits)
-    rows = dims(rng, rng.randrange(0, 5), 3)
-    n_rows = 1
-    for row in rows:
-        n_rows *= row[0]
-    axis_size = size(rng, LIMIT // max(n_rows, 1))
-    fraction = choice(rng, 1, 1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 100, 10**4)
-    k = min(choice(rng, 0, 1, size(rng), axis_size // fraction, axis_size // fraction + 1), axis_size)
-    length_size, start_size, number_size = (choice(rng, 0, 0, 4, 8) for _ in range(3))
-    has_rows = length_size + start_size + number_size > 0
-    most = choice(rng, axis_size, axis_size // 3, size(rng)) if has_rows else axis_size
-
-    def row_strides(is_given):
-        return tuple(rng.randrange(-9, 9) for _ in rows) if is_given else ()
-
-    return TopKProblem(
-        element_size=element_size,
-        index_size=choice(rng, 4, 8),
-        masks=masks,
-        largest=flag(rng),
-        k=k,
-        axis_size=axis_size,
-        rows=rows,
-        axis_strides=tuple(choice(rng, 1, 1, 1, 2, 7, 4096, -1) for _ in range(3)),
-        is_sorted=flag(rng),
-        length_size=length_size,
-        length_signed=flag(rng),
-        length_strides=row_strides(length_size),
-        padding=choice(rng, 0, ones, top, top - 1) if has_rows else 0,
-        start_size=start_size,
-        start_signed=flag(rng),
-        start_strides=row_strides(start_size),
-        max_length=min(most, axis_size),
-        nan_last=flag(rng) and masks.flip > 0 and masks.sign > 0,
-        number_size=number_size,
-        number_signed=flag(rng),
-        number_strides=row_strides(number_size),
-        number_step=choice(rng, 0, 1, 1, 7, -1) if number_size else 0,
+def diagonal_problem(rng):
+    """Return a random problem of DIAGONAL_MATRIX1."""
+    element_size = rng.choice((1, 2, 4, 8))
+    most = most_elements(rng, element_size)
+    n_dims = rng.choice((0, 0, 1, 1, 2, 3, 4, 5, 6))
+    sizes = shape(rng, n_dims + 2, most)
+    height, width = sizes[-2:]
+    # The largest tensors have as many bytes as there can be.
+    x = strides(rng, sizes, FULL // element_size)
+    output = strides(
+        rng, sizes, FULL // element_size, rng.choice(("packed", "packed", "padded", "permuted", "step"))
     )
-
-
-def random_gather_nd(rng):
-    batch = dims(rng, rng.randrange(0, 3), 3, 2**20)
-    tuples = dims(rng, rng.randrange(0, 3), 2, 2**40)
-    slices = dims(rng, rng.randrange(0, 3), 2, choice(rng, 2, 64, 2**20, 2**62))
-    if flag(rng):
-        slices = ((size(rng, 4096), 1, 1),)
-    bounds = dims(rng, rng.randrange(0, 6), 1, choice(rng, 2**16, LIMIT))
-    if flag(rng) and tuples:
-        tuples = (*tuples[:-1], (tuples[-1][0], len(bounds), slices[-1][0] if slices else 1))
-    element_size = choice(rng, 1, 2, 4, 8)
-    return GatherProblem(
-        element_size=element_size,
-        index_size=choice(rng, 4, 8),
-        index_signed=flag(rng),
-        batch=batch,
-        tuples=tuples,
-        coordinate_stride=choice(rng, 1, 1, 2, -1, 77),
-        bounds=bounds,
-        slices=slices,
-        mode=choice(rng, "clip", "fill"),
-        fill=bits(rng, 8 * element_size),
-        wraps=flag(rng),
-        x_offset=choice(rng, 0, 0, 5, 2**40),
+    if rng.random() < 0.2 and height <= FULL // element_size // 2:  # columns are contiguous
+        x[-2:] = 1, height + rng.choice((0, 0, 3))
+    begin, end = sorted(
+        rng.choice((0, 1, -1, 5, rng.randint(-height, width), -height, width)) for _ in range(2)
     )
-
-
-def random_nonzero_coordinates(rng):
-    coordinate_size = choice(rng, 4, 8)
-    shape = sizes(rng, rng.randrange(0, 7))
-    n_columns = choice(rng, len(shape), max(len(shape) - 1, 0))
-    packed = (n_columns, 1)
-    return NonzeroProblem(
-        element_size=(element_size := choice(rng, 1, 2, 4, 8)),
-        magnitude=bits(rng, 8 * element_size),
-        sizes=tuple(shape[len(shape) - n_columns :]),
-        dims=choice(rng, dims(rng, len(shape), 1), dims(rng, len(shape), 1), ((size(rng), 1),)),
-        x_offset=choice(rng, 0, 3, 2**40),
-        capacity=choice(rng, 0, 5, size(rng)),
-        coordinate_strides=choice(rng, packed, packed, (1, 100), (2 * n_columns, 2)),
-        coordinate_size=coordinate_size,
-        count_size=choice(rng, coordinate_size, coordinate_size, 4, 8),
-        fill=choice(rng, (), (0,), tuple(bits(rng, 8 * coordinate_size) for _ in range(n_columns))),
-    )
-
-
-def random_diagonal_matrix(rng):
-    element_size = choice(rng, 1, 2, 4, 8)
-    batch = dims(rng, rng.randrange(0, 4), 2)
-    n_batch = 1
-    for dimension in batch:
-        n_batch *= dimension[0]
-    height, width = sizes(rng, 2, LIMIT // max(n_batch, 1))
-    x_strides, output_strides = (tuple(strides(rng, (height, width))) for _ in range(2))
-    if rng.random() < 0.2 and n_batch * height * width and (n_channels := rng.randrange(2, 9)):
-        room = LIMIT // n_channels
-        height, width = min(height, 2**20), min(width, 2**20)
-        batch = (*(each for each in batch if each[0] != n_channels), (n_channels, 1, 1))
-        batch = batch[-1:] if n_batch * height * width > room else batch
-        x_strides = output_strides = (width * n_channels, n_channels)
-    first, last = (rng.randrange(-height, width + 1) for _ in range(2))
+    begin, end = (min(max(bound, -height), width) for bound in (begin, end))
     return DiagonalProblem(
         element_size=element_size,
-        has_input=flag(rng),
-        value=bits(rng, 8 * element_size),
-        batch=batch,
+        has_input=rng.random() < 0.75,
+        value=rng.choice((0, 1, rng.getrandbits(8 * element_size), (1 << (8 * element_size)) - 1)),
+        batch=merged(sizes[:-2], x[:-2], output[:-2]),
         height=height,
         width=width,
-        x_strides=x_strides,
-        output_strides=output_strides,
-        begin=min(first, last),
-        end=max(first, last),
-        inverted=flag(rng),
+        x_strides=tuple(x[-2:]),
+        output_strides=tuple(output[-2:]),
+        begin=begin,
+        end=end,
+        inverted=rng.random() < 0.3,
     )
 
 
-def random_sample(rng):
-    element_size = choice(rng, 2, 4, 8)
-    formats = tuple([choice(rng, 0, 0, *kinds) for kinds in 2 * ((8, 17), (9, 16), (7, 10, 23, 52))])
+def gather_problem(rng):
+    """Return a random problem of GATHER_ND1."""
+    element_size, index_size = rng.choice((1, 2, 4, 8)), rng.choice((4, 8))
+    most = most_elements(rng, max(element_size, index_size))
+    n_batch = rng.choice((0, 0, 1, 2))
+    n_tuple, n_slice = rng.choice((0, 1, 1, 2, 3)), rng.choice((0, 1, 1, 2, 3))
+    n_bounds = rng.choice((0, 1, 1, 2, 3, 4, 5, 9))
+    has_runs = n_slice > 0 and rng.random() < 0.6  # or slices with gaps
+    sizes = shape(rng, n_batch + n_tuple + n_slice, max(most // 30_001, 9) if has_runs else most)
+    batch, tuples, slices = sizes[:n_batch], sizes[n_batch:][:n_tuple], sizes[n_batch + n_tuple :]
+    bounds = shape(rng, n_bounds, most_elements(rng, element_size), empty=0)
+    largest = FULL // 8
+    x = strides(rng, [*batch, *bounds, *slices], largest)
+    indices = strides(rng, [*batch, *tuples, n_bounds], largest)
+    output = strides(rng, sizes, largest, rng.choice(("packed", "packed", "packed", "padded", "permuted")))
+    if has_runs:
+        sizes[-1] = slices[-1] = rng.choice((3, 16, 33, 64, 100, 1000, 30_001))
+        output = strides(rng, sizes, largest, "packed")
+        x[-1] = rng.choice((1, 1, 1, 2, 7))
+    x_batch, x_bounds, x_slices = x[:n_batch], x[n_batch:][:n_bounds], x[n_batch + n_bounds :]
+    output_batch, output_tuples = output[:n_batch], output[n_batch:][:n_tuple]
+    return GatherProblem(
+        element_size=element_size,
+        index_size=index_size,
+        index_signed=rng.random() < 0.7,
+        batch=merged(batch, x_batch, indices[:n_batch], output_batch),
+        tuples=merged(tuples, indices[n_batch:-1], output_tuples),
+        coordinate_stride=indices[-1],
+        bounds=tuple(zip(bounds, x_bounds, strict=True)),
+        slices=merged(slices, x_slices, output[n_batch + n_tuple :]),
+        mode=rng.choice(("clip", "fill")),
+        fill=rng.getrandbits(8 * element_size),
+        wraps=rng.random() < 0.7,
+        x_offset=0,
+    )
+
+
+def nonzero_problem(rng):
+    """Return a random problem of NONZERO_COORDINATES."""
+    element_size, coordinate_size = rng.choice((1, 2, 4, 8)), rng.choice((4, 8))
+    n_dims = rng.choice((0, 1, 1, 2, 2, 3, 4, 5, 7, 9, 17))
+    sizes = shape(rng, n_dims, most_elements(rng, element_size))
+    x = strides(rng, sizes, FULL // element_size)
+    is_padded = math.prod(sizes) < FULL // element_size // 32
+    if rng.random() < 0.2 and n_dims in (2, 3) and is_padded:  # columns are contiguous
+        sizes[-1] = -(-sizes[-1] // 32) * 32
+        x[-2:] = 1, sizes[-2]
+    capacity = rng.choice((0, 1, 1000, size(rng, 1 << 40)))
+    n_columns = len(sizes)
+    by_row, by_column = (n_columns + rng.choice((0, 0, 0, 1)), 1), (1, max(capacity, 1))
+    dims = merged(sizes, x)
+    if len(dims) > 1 and all(stride == n * after for (_, stride), (n, after) in itertools.pairwise(dims)):
+        dims = ((math.prod(n for n, _ in dims), dims[-1][1]),)
+    return NonzeroProblem(
+        element_size=element_size,
+        magnitude=rng.choice(((1 << (8 * element_size)) - 1, (1 << (8 * element_size - 1)) - 1)),
+        sizes=tuple(sizes),
+        dims=dims,
+        x_offset=0,
+        capacity=capacity,
+        coordinate_strides=rng.choice((by_row, by_row, by_column)),
+        coordinate_size=coordinate_size,
+        count_size=rng.choice((4, 8)),
+        fill=rng.choice(((), (), (0,), tuple(rng.getrandbits(8 * coordinate_size) for _ in sizes))),
+    )
+
+
+def key_masks(rng, element_size):
+    """Return the masks of a data type of so many bytes."""
+    bits = 8 * element_size
+    sign, ones = 1 << (bits - 1), (1 << bits) - 1
+    infinities = {2: (0x7C00, 0x7F80), 4: (0x7F800000,), 8: (0x7FF << 52,)}
+    if element_size > 1 and rng.random() < 0.5:
+        return KeyMasks(sign, sign - 1, rng.choice(infinities[element_size]))
+    if element_size == 1 and rng.random() < 0.3:
+        return KeyMasks(0, 0xFF, 0)
+    return KeyMasks(rng.choice((0, sign)), 0, ones)
+
+
+def top_k_problem(rng):
+    """Return a random problem of TOP_K1."""
+    element_size, index_size = rng.choice((1, 2, 4, 8)), rng.choice((4, 8))
+    most = most_elements(rng, 8)
+    n_dims = rng.choice((0, 1, 1, 1, 2, 2, 3, 4, 7))
+    sizes = shape(rng, n_dims + 1, most)
+    at = rng.randrange(n_dims + 1)
+    axis_size, rows = sizes[at], [*sizes[:at], *sizes[at + 1 :]]
+    k = rng.choice(
+        (1, 8, 20, 128, 300, 1000, 3000, 5000, axis_size, axis_size // 2, size(rng, max(axis_size, 1)))
+    )
+    length_size, start_size, number_size = (rng.choice((0, 0, 4, 8)) for _ in range(3))
+    has_rows = length_size + start_size + number_size > 0
+    if not has_rows:
+        k = min(k, axis_size)
+    selected = [*sizes[:at], k, *sizes[at + 1 :]]
+    x = strides(rng, sizes, FULL // 8)
+    values, indices = (
+        strides(rng, selected, FULL // 8, rng.choice(("packed", "padded", "permuted"))) for _ in range(2)
+    )
+    numbers = strides(rng, sizes, FULL // 8)
+    outer = [[*each[:at], *each[at + 1 :]] for each in (x, values, indices, numbers)]
+    windows = [strides(rng, rows, FULL // 8) if size else [0] * n_dims for size in (length_size, start_size)]
+    dims = merged(rows, *outer[:3], *windows, outer[3] if number_size else [0] * n_dims)
+    masks, largest = key_masks(rng, element_size), rng.random() < 0.5
+    is_float = masks.sign != 0 and masks.flip != 0
+    longest = size(rng, axis_size) if axis_size and length_size + start_size and rng.random() < 0.3 else None
+    return TopKProblem(
+        element_size=element_size,
+        index_size=number_size or index_size,
+        masks=masks,
+        largest=largest,
+        k=k,
+        axis_size=longest if longest and not start_size else axis_size,
+        rows=tuple(dim[:4] for dim in dims),
+        axis_strides=(x[at], values[at], indices[at]),
+        is_sorted=rng.random() < 0.6,
+        length_size=length_size,
+        length_signed=rng.random() < 0.5,
+        length_strides=tuple(dim[4] for dim in dims) if length_size else (),
+        padding=rng.getrandbits(8 * element_size) if has_rows else 0,
+        start_size=start_size,
+        start_signed=rng.random() < 0.5,
+        start_strides=tuple(dim[5] for dim in dims) if start_size else (),
+        max_length=longest,
+        nan_last=is_float and largest and rng.random() < 0.3,
+        number_size=number_size,
+        number_signed=rng.random() < 0.5,
+        number_strides=tuple(dim[6] for dim in dims) if number_size else (),
+        number_step=numbers[at] if number_size else 0,
+    )
+
+
+def sample_problem(rng):
+    """Return tokens of any rows."""
+    element_size = rng.choice((2, 4, 8))
+    # With many dimensions, the table of them takes several launches.
+    sizes = rng.choice((shape(rng, rng.randrange(7), 1 << 36), [2] * 30))
+    formats = tuple([rng.choice((0, 0, *kinds)) for kinds in 2 * ((8, 17), (9, 16), (7, 10, 23, 52))])
     return SampleProblem(
         element_size=element_size,
-        mantissa={2: choice(rng, 7, 10), 4: 23, 8: 52}[element_size],
-        index_size=choice(rng, 4, 8),
-        axis_size=choice(rng, 0, 1, size(rng, 2**26)),
-        x_step=choice(rng, 1, 1, 2, -1, 0),
+        mantissa={2: rng.choice((7, 10)), 4: 23, 8: 52}[element_size],
+        index_size=rng.choice((4, 8)),
+        axis_size=rng.choice((0, 1, size(rng, 1 << 26))),
+        x_step=rng.choice((1, 1, 2, -1, 0)),
         formats=formats,
-        values=tuple([0 if kind else bits(rng, 64) for kind in formats]),
-        rows=dims(rng, rng.randrange(0, 7), 8, 2**36),
+        values=tuple([0 if kind else rng.getrandbits(64) for kind in formats]),
+        rows=merged(sizes, *[strides(rng, sizes, 1 << 50) for _ in range(8)]),
     )
 
 
-MAKERS = {
-    "sample": random_sample,
-    "top_k": random_top_k,
-    "gather_nd": random_gather_nd,
-    "nonzero_coordinates": random_nonzero_coordinates,
-    "diagonal_matrix": random_diagonal_matrix,
+PROBLEMS = {
+    "sample": sample_problem,
+    "diagonal_matrix": diagonal_problem,
+    "gather_nd": gather_problem,
+    "nonzero_coordinates": nonzero_problem,
+    "top_k": top_k_problem,
 }
 
 
-def random_host(rng):
-    """Return a number of threads, and the bytes from which on outputs are written past the caches."""
-    return choice(rng, 1, 1, 2, 3, 16, rng.randrange(1, 65)), choice(rng, 1 << 20, 1 << 24)
+def random_problem(operator, seed):
+    """Return a random problem of an operator."""
+    return PROBLEMS[operator](random.Random(seed))

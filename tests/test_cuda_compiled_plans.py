@@ -8,9 +8,9 @@ import pytest
 
 from tests import inside
 from tests.cuda_plans import compiled_plan
-from tests.cuda_problems import random_problem
 from tests.inside import Target, device_words, plan_words
 from tests.marks import nightly
+from tests.plan_problems import random_problem
 
 pytest.importorskip("cuda.core")
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests import inside
 from tests.cuda_plans import compiled_plan
-from tests.cuda_problems import random_problem
 from tests.inside import Target, device_words, plan_words, top_k_dispatch, top_k_plan, top_k_policy
 from tests.marks import nightly
+from tests.plan_problems import random_problem
 from tests.test_cuda_top_k_plans import SHARED_BYTES
 
 # Room for the launches that most plans have.
