@@ -50,6 +50,10 @@ class RandomCase:
     def __str__(self):
         return f"{self.name}: {self.descriptor}, {self.options}"
 
+    def is_told_by_descriptor(self):
+        """Return whether the descriptor says everything, so that a compiled operator can do the same."""
+        return self.options == Options()
+
     def call(self, memory):
         """Call the function on operands in this memory."""
         desc, options = self.descriptor, self.options

@@ -13,7 +13,6 @@ import dmlops
 from dmlops import FeatureLevel
 from tests.data import DTYPES
 from tests.guarded import Guarded
-from tests.inside import Options
 from tests.marks import ORDINARY_TYPES, exhaustive, nightly
 from tests.plans import planned
 from tests.random_cases import SEED, array_in, random_cases
@@ -52,7 +51,7 @@ def check(case, rng):
         guarded[field] = Guarded(kept.shape, "uint8", at_end=rng.random() < 0.5)
         memory[field] = guarded[field].fill(kept, read_only=not field.startswith("output_"))
     runs = [case.call] * N_CALLS + [lambda memory: launch(case, memory, rng)]
-    if case.options == Options():
+    if case.is_told_by_descriptor():
         runs.append(lambda memory: execute(case, memory, rng))
     for run in runs:
         for field, array in memory.items():
