@@ -11,7 +11,7 @@ import pytest
 
 import dmlops
 from tests import reference
-from tests.kept_calls import known_kinds, needs_gil, nothing_known, path_of
+from tests.kept_calls import known_kinds, needs_gil, nothing_known, path_of, plans_counted
 from tests.kind_calls import random_calls
 
 
@@ -35,6 +35,19 @@ def test_more_sizes_than_a_cache_has_room_for() -> None:
         values, indices = dmlops.top_k(x[:n], 2)
         assert (values.tolist(), indices.tolist()) == ([n - 1, n - 2], [n - 1, n - 2])
     assert known_kinds() == before
+
+
+@pytest.mark.quick
+def test_tuples_of_any_length_are_gathered_at_new_sizes_without_a_plan() -> None:
+    """The result has other dimensions, so the first call of one length says nothing about the others."""
+    x = np.arange(300, dtype=np.float32).reshape(10, 30)
+    rows, elements = np.array([[3], [1]]), np.array([[3, 2], [1, 29]])
+    with nothing_known():
+        for n in (4, 5, 6):
+            with plans_counted() as plans:
+                np.testing.assert_array_equal(dmlops.gather_nd(x[:n], elements), x[[3, 1], [2, 29]])
+                np.testing.assert_array_equal(dmlops.gather_nd(x[:n], rows), x[[3, 1]])
+            assert len(plans) == (2 if n == 4 else 0)
 
 
 # Each is a call that is refused, on x of shape (n, m).

@@ -11,7 +11,7 @@ from dmlops.array_libraries.detect import as_plain, compiling_framework, find_li
 from dmlops.calls.binding import Binding, Spec
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
-from dmlops.calls.kinds import KINDS, Kind
+from dmlops.calls.kinds import KINDS, NO_ARRAY_ERRORS, Kind
 from dmlops.functions.checked_gather import BoundCheckedGather, CheckedGather
 from dmlops.operators.fill_values import held_bytes
 from dmlops.operators.gather_nd import (
@@ -136,11 +136,16 @@ def gather_nd(
         find_library(fill_value, "gather_nd.fill_value").check_scalar(fill_value, "gather_nd.fill_value")
         fill = scalar_key(element_fill(fill_value, mode))
     outs = () if out is None else (out,)
-    parameters = "gather_nd", batch_dims, mode, fill, wrap_negative, level_set()
     if isinstance(indices, (list, tuple)):
         check_is_one_array(indices, as_plain)
         inputs = x, arguments.integers(indices)
         plain = x, as_plain(inputs[1], "gather_nd.indices")
+    tuples: Any = plain[1]
+    try:  # results of a kind have as many dimensions, which the length of a tuple decides
+        tuple_length = tuples.shape[-1]
+    except NO_ARRAY_ERRORS:
+        tuple_length = None
+    parameters = "gather_nd", tuple_length, batch_dims, mode, fill, wrap_negative, level_set()
     results = KINDS.call(parameters, plain, (), outs) if stream is None else None
     if results is None:
         others = batch_dims, mode, scalar_of(fill), wrap_negative
