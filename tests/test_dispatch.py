@@ -125,14 +125,6 @@ class TestReuse:
         assert_same(second.values, reference.top_k(X, 2)[0])
         assert second.indices.flags.owndata
 
-    def test_the_first_call_loads_what_all_need_and_no_more(self, monkeypatch):
-        loaded, load = [], cpu.load
-        monkeypatch.setattr(cpu, "load", lambda kernel: loaded.append(kernel.name) or load(kernel))
-        x = np.ones((1, 1, 1, 1, 1, 29, 4), "float32")  # of a kind that no other test has
-        for _ in range(3):
-            dmlops.top_k(x, 2)
-            assert {name for name in loaded if name.startswith("native")} == {"native_call"}
-
     @pytest.mark.parametrize(
         "call",
         [

@@ -35,7 +35,9 @@ from tests.scripts import run_script
 # A call that needs one kernel, and what it prints.
 CALL = """
     import sys, dmlops
-    print(dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8").tolist(), "numba" in sys.modules)
+    for _ in range(3):
+        x = dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8")
+    print(x.tolist(), "numba" in sys.modules)
 """
 ANSWER = "[[1, 0, 0]]"
 FOUND, COMPILED = f"{ANSWER} False", f"{ANSWER} True"
@@ -65,6 +67,11 @@ def own(kept, tmp_path):
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
     (artifact,) = [path for path in artifacts(tmp_path) if path.name.startswith("diagonal_matrix_0")]
     return tmp_path, artifact
+
+
+def test_calls_compile_their_kernel_and_what_all_calls_need(kept):
+    names = [path.name.partition("_pi64")[0] for path in artifacts(kept)]
+    assert sorted(names) == ["diagonal_matrix_0_True", "diagonal_matrix_plan", "native_call"]
 
 
 def test_the_second_process_finds_what_the_first_compiled(own):
