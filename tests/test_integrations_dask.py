@@ -99,6 +99,15 @@ class TestTopK:
             assert_same(values.compute(scheduler="sync"), expected[0])
             assert_same(indices.compute(scheduler="sync"), expected[1])
 
+    @pytest.mark.parametrize("parts", [((0, 0),), ((0, 0, 0),), ((0,), (0, 0))], ids=str)
+    def test_no_elements_in_several_chunks(self, parts):
+        x = np.zeros((0,) * len(parts), np.float32)
+        numbers = da.from_array(np.zeros(0, int), chunks=((0, 0, 0, 0),))
+        values, indices = top_k(da.from_array(x, chunks=parts), 2, indices=numbers, lengths=1)
+        expected = reference.top_k(x, 2, indices=np.zeros(0, int), lengths=np.array(1))
+        assert_same(values.compute(scheduler="sync"), expected[0])
+        assert_same(indices.compute(scheduler="sync"), expected[1])
+
     def test_rows_of_any_integers(self):
         x = np.arange(12, dtype=np.float32)
         most = np.iinfo(np.int64).max

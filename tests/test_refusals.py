@@ -8,6 +8,7 @@ import contextlib
 import functools
 import importlib
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -328,7 +329,7 @@ def conjugate(tensor):
 
 DEVICES = {7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI", 99: "DLPack device 99"}
 NULLS = "with 1 null.*; fill or drop|with no nulls"  # which pyarrow 25 says itself
-MASK = "masked.*the mask would be lost.*filled"
+MASK = r"masked.*the mask would be lost; pass (\S+\.filled\(value\) or )?\S+\.data"
 # Each spoils an array, and errors say so: anywhere, ...
 ANYWHERE = {
     "foreign": (lambda array: array.view(array.dtype.newbyteorder()), "in foreign byte order"),
@@ -537,6 +538,35 @@ def test_tensors(library, name, fault, is_seen):
         refuses(subject, library, where, fault, TORCH_OUTPUTS)
 
 
+COPIES = r"astype|filled|resolve|to_dense|padd|to_tensor"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda x: x.astype(x.dtype.newbyteorder()),
+        np.ma.masked_array,
+        lambda x: torch_module("").from_numpy(x).to_sparse(),
+        lambda x: torch_module("nested").nested_tensor([torch_module("").from_numpy(row) for row in x]),
+        lambda x: torch_module("masked").masked_tensor(*[torch_module("").from_numpy(a) for a in (x, x > 0)]),
+        lambda x: negative(torch_module("").from_numpy(x)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_remedies_for_outputs_make_no_copies(spoil):
+    """Nobody would see what is written to a copy."""
+    x = np.ones((2, 2), "float32")
+    spoiled = spoil(x)
+    for write in (
+        lambda: dmlops.tril(x, out=spoiled),
+        lambda: dmlops.gather_nd(x, [[0], [1]], out=spoiled),
+        lambda: dmlops.top_k(x, 2, out=(spoiled, np.zeros((2, 2), int))),
+    ):
+        with pytest.raises((TypeError, InvalidDescriptorError), match=r"\.out") as refused:
+            write()
+        assert not re.search(COPIES, str(refused.value))
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_inputs_of_executions_that_are_copied(name):
     subject = executions(next(SHAPES), has_workspace=False)[name]
@@ -729,6 +759,18 @@ NO_FIELDS = (1, None, b"input_tensor", ("input_tensor",), "")
 
 
 @pytest.mark.quick
+def test_coordinates_beyond_64_bits():
+    """In the function's words, on a first call and after hits, which must not run it either."""
+    expected = "nonzero_coordinates.x: got shape (1073741824, 1073741824), but a row for each element would"
+    for dtype in ("float32", "uint8"):
+        for is_known in (False, True):
+            if is_known:
+                for n in (2, 3):
+                    dmlops.nonzero_coordinates(np.ones((n, n), dtype), size=1)
+            with pytest.raises(InvalidDescriptorError, match="^" + re.escape(expected)):
+                dmlops.nonzero_coordinates(np.broadcast_to(np.zeros((), dtype), (2**30, 2**30)), size=1)
+
+
 def test_mappings_of_executions():
     subject = executions((6, 8), has_workspace=False)["TopK1"]
     for n_calls in N_GOOD_CALLS:

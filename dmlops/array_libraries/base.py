@@ -13,7 +13,7 @@ from dmlops.devices.memory import Device
 from dmlops.types.arguments import check_dimensions
 from dmlops.types.data_types import data_type_of_numpy
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import argument_of, error_text, instance_of, refuse
+from dmlops.types.errors import argument_of, error_text, instance_of, is_output, refuse
 from dmlops.types.opaque_types import ElementType, type_name
 from dmlops.types.tensor import TensorDesc, packed_strides
 from kernels_cpu.native_call import ArrayKind
@@ -310,7 +310,8 @@ def describe_numpy_like(
     """Return the description of an array whose library has NumPy's data types and strides in bytes."""
     if not dtype.isnative:
         x = argument_of(where)
-        allowed = f'use {x}.astype({x}.dtype.newbyteorder("="))'
+        remedy = f'use {x}.astype({x}.dtype.newbyteorder("="))'
+        allowed = "an output must be in that order" if is_output(where) else remedy
         name = dtype.name if dtype.names is None else str(dtype)
         got = f"{name} in foreign byte order"
         raise TypeError(error_text(where, got, "kernels read the machine's own order", allowed))

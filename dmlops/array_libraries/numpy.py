@@ -21,7 +21,7 @@ from dmlops.array_libraries.base import (
 from dmlops.devices.memory import CPU, Device
 from dmlops.types.arguments import MOST_DIMENSIONS
 from dmlops.types.data_types import numpy_dtype
-from dmlops.types.errors import argument_of, counted, error_text, instance_of, refuse
+from dmlops.types.errors import argument_of, counted, error_text, instance_of, is_output, refuse
 from dmlops.types.opaque_types import ElementType, identity
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import ArrayKind
@@ -204,7 +204,8 @@ def _check_plain(array: object, where: str, depth: int = 0) -> None:
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
     if masked is not None and isinstance(array, masked):
         name = argument_of(where)
-        reason, remedy = "the mask would be lost", f"pass {name}.filled(value) or {name}.data"
+        copied = "" if is_output(where) else f"{name}.filled(value) or "
+        reason, remedy = "the mask would be lost", f"pass {copied}{name}.data"
         raise TypeError(error_text(where, "a masked array", reason, remedy))
     if isinstance(array, (np.ndarray, np.generic, int, float)):
         return

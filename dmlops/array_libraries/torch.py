@@ -20,7 +20,7 @@ from dmlops.devices.memory import CPU, LARGE, Device, ask_for_huge_pages
 from dmlops.store import once
 from dmlops.types.arguments import check_dimensions
 from dmlops.types.data_types import SUPPORTED, named_data_type
-from dmlops.types.errors import argument_of, error_text, instance_of, refuse
+from dmlops.types.errors import argument_of, error_text, instance_of, is_output, refuse
 from dmlops.types.opaque_types import OPAQUE, ElementType
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import ArrayKind, dlpack_describe
@@ -119,10 +119,10 @@ class Torch(ArrayLibrary):
         self._check_type(array, where)
         if array.is_neg():
             got, reason = "a tensor with the negative bit", "what is written to it would be read negated"
-            refuse(where, got, reason, f"pass a tensor without it: {argument_of(where)}.resolve_neg()")
+            refuse(where, got, reason, "an output must be a tensor without it")
         if array.is_conj():
             got, reason = "a tensor with the conjugate bit", "what is written to it would be read conjugated"
-            refuse(where, got, reason, f"pass a tensor without it: {argument_of(where)}.resolve_conj()")
+            refuse(where, got, reason, "an output must be a tensor without it")
         if array.requires_grad and self._torch.is_grad_enabled():
             got, reason = "a tensor that requires a gradient", "it is written to in place"
             refuse(where, got, reason, f"pass {argument_of(where)}.detach(), or use torch.no_grad()")
@@ -340,18 +340,21 @@ def _span(array: "Tensor") -> int:
 
 def check_kind(array: "Tensor", where: str) -> None:
     """Refuse tensors that are not dense, or that hold more than their elements."""
+    name = argument_of(where)
     if array.is_nested:
-        reason = "its rows differ in length"
-        remedy = f"pass {argument_of(where)}.to_padded_tensor(padding), or one row at a time"
-        raise TypeError(error_text(where, "a nested tensor", reason, remedy))
-    if type(array).__name__ == "MaskedTensor":
-        name = argument_of(where)
-        reason, remedy = "its mask would be lost", f"pass {name}.get_data() or {name}.to_tensor(value)"
-        raise TypeError(error_text(where, "a MaskedTensor", reason, remedy))
-    if array.layout is not sys.modules["torch"].strided:
+        got, reason = "a nested tensor", "its rows differ in length"
+        remedy = f"pass {name}.to_padded_tensor(padding), or one row at a time"
+    elif type(array).__name__ == "MaskedTensor":
+        got, reason = "a MaskedTensor", "its mask would be lost"
+        remedy = f"pass {name}.get_data() or {name}.to_tensor(value)"
+    elif array.layout is not sys.modules["torch"].strided:
         got, reason = f"a {array.layout} tensor", "its elements are not strided"
-        remedy = f"make it dense first: {argument_of(where)}.to_dense()"
-        raise TypeError(error_text(where, got, reason, remedy))
+        remedy = f"make it dense first: {name}.to_dense()"
+    else:
+        return
+    if is_output(where):
+        remedy = "an output must be a dense tensor"
+    raise TypeError(error_text(where, got, reason, remedy))
 
 
 def refuse_as_scalar(where: str) -> NoReturn:

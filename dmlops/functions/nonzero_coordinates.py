@@ -25,11 +25,14 @@ from dmlops.types import arguments
 from dmlops.types.array_types import Array, IndexType, Indices, Listed, NonzeroOptions
 from dmlops.types.data_types import index_data_type, index_range
 from dmlops.types.enums import FeatureLevel, TensorDataType
-from dmlops.types.errors import error_text
+from dmlops.types.errors import error_text, refuse
 from dmlops.types.opaque_types import OpaqueType
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.nonzero_coordinates.fit import ROWS_ASKED_FOR, ROWS_FOR_ALL
 from kernels_cpu.nonzero_coordinates.problem_words import WHOLE
+
+# Kernels count bytes in signed integers of 64 bits.
+_MOST_BYTES = 2**63 - 1
 
 
 class NonzeroResult(NamedTuple, Generic[Indices]):
@@ -158,6 +161,11 @@ def _bind(call: Binding, size: int | None, fill: Fill, index_type: TensorDataTyp
     if index_type is None:
         index_type = call.index_type(None, 0)
     check_fill(fill, index_type, data.dimension_count, is_trimmed=is_trimmed)
+    # The descriptor has a row for every element; the kernels write as many as there is room for.
+    most_rows = _MOST_BYTES // max(data.dimension_count * index_type.bytes, 1)
+    if rows > most_rows:
+        reason = "a row for each element would make coordinates of more than 2**63 - 1 bytes"
+        refuse(f"{where}.x", f"shape {data.sizes}", reason, "pass parts of x")
     coordinates, count = infer_nonzero_coordinates(call.words, data, capacity, index_type, count_type)
     if isinstance(data.data_type, OpaqueType) and data.data_type.magnitude is None:
         reason = f"{call.library.name} is not asked which elements are zero"
@@ -167,7 +175,6 @@ def _bind(call: Binding, size: int | None, fill: Fill, index_type: TensorDataTyp
     coordinates, count = call.check_outputs(coordinates, count)
     if capacity != rows:
         check_extended(f"{where}.size", capacity, f"DirectML writes one row per element, which are {rows}")
-    # The descriptor has a row for every element; the kernels write as many as there is room for.
     rows_of_all = TensorDesc(coordinates.data_type, (rows, data.dimension_count))
     descriptor = NonzeroCoordinates.of_inferred(
         input_tensor=data,
@@ -182,7 +189,7 @@ def _bind(call: Binding, size: int | None, fill: Fill, index_type: TensorDataTyp
         where,
         TrimmedList if is_trimmed and not out else Kind,
         sizes=(WHOLE, fill if isinstance(fill, int) else 0, asked or 0),
-        fixed=(*index_range(index_type), index_range(count_type)[0], rows_asked),
+        fixed=(*index_range(index_type), min(index_range(count_type)[0], most_rows), rows_asked),
         shapes=_result_shapes,
     )
     make = BoundTrimmedList if is_trimmed else BoundCall

@@ -75,6 +75,11 @@ def argument_of(where: str) -> str:
     return where.rpartition(".")[2]
 
 
+def is_output(where: str) -> bool:
+    """Return whether error texts are about an output: a remedy that copies it would not help the caller."""
+    return argument_of(where).startswith("out")
+
+
 def refuse(where: str, got: object, reason: str, allowed: str) -> NoReturn:
     """Raise InvalidDescriptorError in the common form; see `error_text`."""
     raise InvalidDescriptorError(error_text(where, got, reason, allowed))

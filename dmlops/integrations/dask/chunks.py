@@ -1,7 +1,7 @@
 """Arguments and checks of chunks that the functions on chunked arrays share."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,6 +64,13 @@ def empty_like(x: object, ndim: int, dtype: Any) -> Any:
     """Return the meta of a dask array: an array of the chunks' library, without elements."""
     # dask's meta_from_array converts elements, which is impossible for structured ones.
     return np.empty_like(meta_from_array(x), dtype, shape=(0,) * ndim)
+
+
+def rechunk(x: da.Array, chunks: Mapping[int, Any]) -> da.Array:
+    """Return an array in other chunks by axis; Dask leaves one of which all sizes are 0 as it is."""
+    if x.ndim == 0 or any(x.shape):
+        return x.rechunk(chunks)
+    return da.empty_like(x, chunks=tuple([chunks.get(d, sizes) for d, sizes in enumerate(x.chunks)]))
 
 
 def beside(x: Any, array: object) -> Any:

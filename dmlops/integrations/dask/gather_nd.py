@@ -74,7 +74,7 @@ def gather_nd(
     end = tuples.sizes[-1]
     if known is not None and not any(map(math.isnan, x.shape[:end])):
         _check_range(known, x.shape[:end], options)
-    indices = indices.rechunk({indices.ndim - 1: -1})
+    indices = chunks.rechunk(indices, {indices.ndim - 1: -1})
     if known is not None and not np.isnan(x.shape).any():
         indices = indices.rechunk(_chunks_of_tuples(x, indices, result.sizes))
     of_x, of_indices = tuple(range(x.ndim)), tuple(range(x.ndim, x.ndim + indices.ndim))

@@ -65,15 +65,16 @@ def sample(
     index_type = index_data_type(index_dtype, "sample.index_dtype")
     with chunks.mark_unknown_sizes(x, *arrays):
         described = [chunks.describe(array, place) for array, place in zip(arrays, where, strict=True)]
-        of_rows = dict(zip(names, described, strict=True))
-        infer_sample(SPEC.words, chunks.describe(x, "sample.logits"), index_type, of_rows)
+        parameters = dict(zip(names, described, strict=True))
+        infer_sample(SPEC.words, chunks.describe(x, "sample.logits"), index_type, parameters)
     if x.numblocks[-1] > 1:
         got = f"{x.numblocks[-1]} chunks along the last dimension"
         refuse("sample.logits", got, "a token depends on its whole row", "call rechunk({-1: -1}) on it first")
     if arrays:
         for d in range(x.ndim - 1):
             chunks.check_known(x, d, "sample.logits")
-    rows = [da.broadcast_to(array, x.shape[:-1]).rechunk(x.chunks[:-1])[..., None] for array in arrays]
+    of_rows = dict(enumerate(x.chunks[:-1]))
+    rows = [chunks.rechunk(da.broadcast_to(array, x.shape[:-1]), of_rows)[..., None] for array in arrays]
     options = {name: value for name, value in given.items() if name not in names}
     dtype = numpy_dtype(index_type)
     return da.map_blocks(

@@ -84,7 +84,7 @@ def top_k(
         first = range(0, len(sizes), _MERGED_AT_ONCE)
         together = {axis: tuple(sum(sizes[start : start + _MERGED_AT_ONCE]) for start in first)}
         selection = selection._replace(is_last=len(first) == 1)
-        candidates = values.rechunk(together), indices.rechunk(together)
+        candidates = chunks.rechunk(values, together), chunks.rechunk(indices, together)
         values, indices = _select(_merge_numbers if arrays else _merge, candidates, selection)
     return TopKResult(values, indices)
 
@@ -103,7 +103,7 @@ def _of_rows(
             chunks.check_known(array, d, f"top_k.{name}")
     # Dask takes a dimension of size 1 for one that is broadcast, and then misses its empty chunks.
     x, *others = [
-        array.rechunk({d: -1 for d, size in enumerate(array.shape) if size == 1})
+        chunks.rechunk(array, {d: -1 for d, size in enumerate(array.shape) if size == 1})
         for array in (x, *arrays.values())
     ]
     arrays = dict(zip(arrays, others, strict=True))
@@ -126,7 +126,7 @@ def _of_rows(
         )
         x = da.broadcast_to(x, sizes, chunks=added)
     return x, {
-        name: array.rechunk({d: x.chunks[d] for d in range(x.ndim) if d != axis or name == "indices"})
+        name: chunks.rechunk(array, {d: x.chunks[d] for d in range(x.ndim) if d != axis or name == "indices"})
         for name, array in laid_out.items()
     }
 
