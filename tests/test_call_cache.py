@@ -18,6 +18,7 @@ import os
 import sys
 import warnings
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -458,6 +459,34 @@ def test_new_sizes_beside_lists_and_numbers_are_not_planned_again(library, call)
         for got, right in pairs:
             assert type(got) is type(x)
             assert np.asarray(got).tolist() == right.tolist()
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_new_sizes_of_registered_types_are_not_planned_again(name):
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    calls = [
+        lambda x: dmlops.gather_nd(x, [[0], [1]]),
+        dmlops.nonzero_coordinates,
+        lambda x: dmlops.gather_nd(x, [[1]], out=np.zeros((1, 3), x.dtype)),
+    ]
+    if name == "bfloat16":
+        calls += [lambda x: dmlops.top_k(x, 2), lambda x: dmlops.tril(x, 1), lambda x: dmlops.sample(x, 1)]
+    arrays = [np.arange(3 * n).reshape(n, 3).astype(dtype) for n in (4, 5, 6, 7)]
+    for call in calls:
+        with nothing_known():
+            for x in arrays[:2]:
+                call(x)
+            with plans_counted() as plans:
+                results = [call(x) for x in arrays[2:]]
+            assert not plans
+            # Another type of the same width is another kind, which none takes.
+            with pytest.raises(TypeError, match="no operator takes that type"):
+                call(arrays[2].view(f"V{dtype.itemsize}"))
+        for x, found in zip(arrays[2:], results, strict=True):
+            expected = call(x.astype("float32"))
+            pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+            for got, right in pairs:
+                assert_same(got, right.astype(dtype) if right.dtype == "float32" else right)
 
 
 def test_new_shapes_are_no_programs_that_jax_compiles():

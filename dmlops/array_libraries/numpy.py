@@ -35,9 +35,11 @@ _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_vo
 )
 _NUMBERS = frozenset((int, float, bool))
 _BEYOND_INT64, _HIGHEST = 2.0**63, 2**64 - 1
-# A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know, nor the
-# units of dates, nor whether complex64 is aligned to 8 bytes.
+# A capsule of the array interface does not tell whether complex64 is aligned to 8 bytes.
 _TOLD_KINDS = "biuf"
+# `dtype.isbuiltin` of types that others have registered, such as bfloat16. The capsule does not tell them
+# from each other; `NumPy.kind_signature`, by which a native call is found, does.
+_REGISTERED = 2
 # Types of these kinds may be equal to NumPy without being the same. `NumPy.kind_signature` does not tell them
 # apart, so native calls refuse them.
 _AMBIGUOUS_KINDS = "mMV"
@@ -108,7 +110,8 @@ class NumPy(ArrayLibrary):
         return _address(array)
 
     def native_operand(self, array: np.ndarray, *, is_written: bool) -> ArrayKind | None:
-        if array.dtype.kind not in _TOLD_KINDS or array.itemsize > 8:
+        dtype = array.dtype
+        if (dtype.kind not in _TOLD_KINDS and dtype.isbuiltin != _REGISTERED) or dtype.itemsize > 8:
             return None
         return ArrayKind.of_array_interface(array, is_written=is_written)
 
