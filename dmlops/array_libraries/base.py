@@ -59,7 +59,7 @@ class ArrayLibrary:
     """Makes the checks that native calls cannot make; None if there are none.
 
     It takes all arrays that the caller gives, and those of them that are written to. It returns how many
-    bytes the memory of each has from its first element on; None if the call must take the ordinary way."""
+    bytes the memory of each has from its first element on; None if the call must be made in Python."""
     knows_capture = False
     """Whether memory that it allocates during a graph capture belongs to the graph."""
 

@@ -141,7 +141,7 @@ class Spec:
         stream: object,
         *others: object,
     ) -> Sequence[object]:
-        """Run a call in the ordinary way, on arrays that their libraries vouch for.
+        """Make a call in Python, on arrays that their libraries vouch for.
 
         `parameters` and `sizes` hold all that the call depends on but its arrays, and `others` what binding
         needs of that.

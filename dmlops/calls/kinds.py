@@ -2,9 +2,9 @@
 
 The *kind* of a call is what decides which code runs: the function, libraries, element types, numbers of
 dimensions, devices, and the arguments that are no sizes. The first call of a kind is described, checked and
-bound (`binding`). Every later one takes the native way: the outputs are allocated, and one native call reads
-all arrays, fits the problem, plans it and runs it (`kernels_cpu.native_call`). Where native code cannot serve
-a call, it does nothing, and the call takes the ordinary way, which serves it or says what is wrong.
+bound (`binding`). For every later one, the outputs are allocated, and one native call reads all arrays, fits
+the problem, plans it and runs it (`kernels_cpu.native_call`). Where native code cannot serve a call, it does
+nothing; the call is then made in Python, which serves it or says what is wrong.
 """
 
 import logging
@@ -59,7 +59,7 @@ class Kind:
         n_given = len(arrays) - len(call.inputs) if has_out else 0
         self.operands = native_operands(call, arrays)
         make_native = Native if call.device == CPU else DeviceNative
-        self.native = make_native(call, self.operands, n_given, host=call.kind_form.host)
+        self.native = make_native(call, self.operands, n_given)
 
     def __call__(
         self, inputs: tuple[object, ...], out: tuple[object, ...], sizes: tuple[Any, ...]
@@ -96,7 +96,7 @@ class Kind:
         try:
             for make, shape in zip(self.make, self._shapes(inputs, sizes)):  # noqa: B905 - slow with strict
                 made.append(make(shape))
-        except NO_ARRAY_ERRORS:  # the ordinary way says what is wrong with the sizes
+        except NO_ARRAY_ERRORS:  # a call in Python says what is wrong with the sizes
             return None
         return made if self.run((*inputs, *made), limits + self.new_limits, sizes) else None
 
@@ -149,9 +149,9 @@ class Kinds:
         Returns
         -------
         sequence of array, or None
-            The outputs; None with nothing done where the call must take the ordinary way.
+            The outputs; None with nothing done where the call must be made in Python.
         """
-        # The ordinary way logs its algorithm. The level of the root logger alone is not meant for dmlops.
+        # A call in Python logs its algorithm. The level of the root logger alone is not meant for dmlops.
         if 0 < _log.level <= DEBUG:
             return None
         try:

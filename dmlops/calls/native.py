@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from dmlops.calls.call import BoundCall
+from dmlops.calls.call import BoundCall, KindForm
 from dmlops.devices import cpu, cuda
 from dmlops.devices.cuda_driver import PER_THREAD_STREAM, is_capturing
 from dmlops.devices.memory import ALIGNMENT, aligned, take_scratch
@@ -40,8 +40,6 @@ class Native:
         How many of them, at the end, are outputs that the caller gives.
     changes : mapping of int to int
         Words of the problem that differ from those of the first call.
-    host : ctypes array, optional
-        The words of the host that plans read; by default those of this process.
     """
 
     def __init__(
@@ -50,7 +48,6 @@ class Native:
         operands: Sequence[ArrayKind],
         n_given: int,
         changes: Mapping[int, int] = NO_CHANGES,
-        host: HostWords | None = None,
     ) -> None:
         form, library = call.kind_form, call.library
         self._operator, self._changes, self._n_leading = form.operator, changes, len(call.leading)
@@ -60,7 +57,7 @@ class Native:
         self._n_array_words = sum(1 + 2 * operand.rank for operand in operands)
         self._has_workspace = self._n_arrays > len(call.leading) + len(call.inputs) + len(call.results)
         template = self._problem_words(call.problem)
-        plan, words = self._plan_of()
+        plan, words = self._plan_of(form)
         arrays: list[ArrayKind | None] = [*[None] * len(call.leading), *operands]
         for number, word in enumerate(kernels.RESIDUES):
             operand = arrays[number]
@@ -70,7 +67,7 @@ class Native:
             arrays,
             library.native_type,
             cpu.load(plan).address,
-            ctypes.addressof(words if host is None else host),
+            ctypes.addressof(words),
             form.fixed,
             template[: kernels.DIMS],
             has_workspace=self._has_workspace,
@@ -80,7 +77,7 @@ class Native:
         table.set(native_call.HAS_LIMITS, int(library.limits is not None))
         table.set(native_call.GATHERED, form.gathered)
         # The table outlives this module if another copy of dmlops takes its place.
-        self._memory = words if host is None else host, cpu.SCRATCH
+        self._memory = words, cpu.SCRATCH
         table.set(native_call.SCRATCH, ctypes.addressof(cpu.SCRATCH))
         table.set(native_call.IS_LIMITED, int(form.is_limited))
         table.set(native_call.LEAST_WORKSPACE, form.workspace)
@@ -110,10 +107,10 @@ class Native:
             raise ctypes.ArgumentError from error
         return call(packed)
 
-    def _plan_of(self) -> tuple[Kernel, HostWords]:
+    def _plan_of(self, form: KindForm) -> tuple[Kernel, HostWords]:
         """Return the kernel that plans, and the words of the host or the device that it reads."""
         cpu.host_words()
-        return self._kernels.PLAN, WORDS
+        return self._kernels.PLAN, form.host or WORDS
 
     def _problem_words(self, problem: Problem | None) -> list[int]:
         words: list[int] = self._kernels.words_of_problem(problem)
@@ -136,7 +133,7 @@ class Native:
         """Make a call; return what its kernel finds, or None with nothing done."""
         try:
             status = self._run(arguments)
-        except ctypes.ArgumentError:  # also without memory or stack, which the ordinary way says
+        except ctypes.ArgumentError:  # also without memory or stack, which the call in Python says
             return None
         if status > native_call.MISMATCH:
             return status
@@ -185,9 +182,7 @@ class DeviceNative(Native):
         operands: Sequence[ArrayKind],
         n_given: int,
         changes: Mapping[int, int] = NO_CHANGES,
-        host: HostWords | None = None,
     ) -> None:
-        # The words of the host are not those that plans for a device read.
         self._device, self._library = call.device, call.library
         self._target = cuda.native_target(call.device.number)
         super().__init__(call, operands, n_given, changes)
@@ -202,7 +197,7 @@ class DeviceNative(Native):
         # The bytes that the last call needed: most calls of a kind need about the same.
         self._n_scratch = 0
 
-    def _plan_of(self) -> tuple[Kernel, HostWords]:
+    def _plan_of(self, form: KindForm) -> tuple[Kernel, HostWords]:
         return self._target.plan(self._operator), self._target.words(self._operator)
 
     def _load(self, plan: Sequence[int]) -> None:
@@ -237,7 +232,7 @@ class DeviceNative(Native):
                 return None
             scratch = self._scratch(0 if self._has_workspace else found[1][plan_words.WORKSPACE], stream)
             status = self._launch_in(scratch, arguments, stream)
-        # After an error of the driver, the ordinary way launches everything again.
+        # After an error of the driver, a call in Python launches everything again.
         if status < 0 or status & _ERROR:
             return None
         self._n_scratch = status >> native_call.STATUS_BITS
@@ -266,7 +261,7 @@ class DeviceNative(Native):
         """Launch a call with scratch memory; return what the native call does."""
         try:
             return self._run((*arguments, scratch.address, scratch.size, stream))
-        except ctypes.ArgumentError:  # also without memory or stack, which the ordinary way says
+        except ctypes.ArgumentError:  # also without memory or stack, which the call in Python says
             return native_call.MISMATCH
 
 

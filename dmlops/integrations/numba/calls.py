@@ -240,7 +240,8 @@ def _keep(block: int, request: Request, call: BoundCall) -> None:
     if native is None:
         n_given = len(call.results) if request.has_out else 0
         operands = [ArrayKind(0, 0, array.ndim, array.itemsize) for array in request.arrays]
-        new = Native(call, operands, n_given, asked.changes, host=_ONE_THREAD)
+        call.form = call.kind_form._replace(host=_ONE_THREAD)
+        new = Native(call, operands, n_given, asked.changes)
         if asked.has_value_in_key:
             new.table.set(FIXED_WORDS, 1)
         native = _natives.setdefault(request.key, new)  # native code may have that of a faster thread
