@@ -222,6 +222,7 @@ def planned(
     multiprocessors=132,
     call="launch",
     at=None,
+    load_plan=None,
     **arguments,
 ):
     """Plan a descriptor for a GPU and launch it, with made-up addresses unless they are given.
@@ -242,10 +243,12 @@ def planned(
         The plan's step that is launched.
     at : sequence of int, optional
         The addresses of the operands and of the workspace.
+    load_plan : callable, optional
+        Compiles plans, which run as Python otherwise.
     **arguments
         What the kernels' `plan` takes besides the problem: an algorithm, a policy.
     """
-    target = inside.variant.Target(0, arch, multiprocessors, SHARED_BYTES[arch])
+    target = inside.variant.Target(0, arch, multiprocessors, SHARED_BYTES[arch], load_plan=load_plan)
     lowest = descriptor.lower()
     operator = dispatch.OPERATORS[type(lowest)]
     kernels = inside.cuda_kernels(operator.name)

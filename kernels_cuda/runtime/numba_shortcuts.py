@@ -1,13 +1,16 @@
 """Work that Numba does for code unlike ours, left out while it compiles our kernels.
 
 A block of top-k is some forty functions, and Numba takes seconds for it. What is replaced here saves a
-quarter of them, and the PTX of every kernel stays as it was.
+quarter of them, and half of what the largest kernels of `sample` take; the PTX of all stays as it was.
 """
 
+import copy
 import functools
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from numba.cuda import codegen, target, utils
@@ -36,6 +39,7 @@ def numba_shortcuts() -> Iterator[None]:
         (postproc.PostProcessor, "run", _post_process),
         (utils, "pysignature", functools.cache(inspect.signature)),
         (worker, "run_untyped_passes", _once_per_function(worker.run_untyped_passes)),
+        (inline_closurecall, "copy", SimpleNamespace(deepcopy=_copied)),
         *(
             (context, "load_additional_registries", _once_per_object(context.load_additional_registries))
             for context in (target.CUDATypingContext, target.CUDATargetContext)
@@ -84,6 +88,22 @@ def _once_per_function(as_numba_does: Callable[..., Any]) -> Callable[..., Any]:
         return translated[function]
 
     return run_untyped_passes
+
+
+def _copied(block: Any) -> Any:
+    """Copy a block of a function that is inlined.
+
+    Each variable refers to the scope, and the scope to all variables of the function: a deep copy of a block
+    would copy them all.
+    """
+    scope = copy.copy(block.scope)
+    scope.localvars = copy.copy(scope.localvars)
+    scope.localvars._con = dict(scope.localvars._con)
+    scope.redefined = scope.redefined.copy()
+    scope.var_redefinitions = defaultdict(
+        set, {name: set(versions) for name, versions in scope.var_redefinitions.items()}
+    )
+    return copy.deepcopy(block, {id(block.scope): scope})
 
 
 def _once_per_object(as_numba_does: Callable[[Any], None]) -> Callable[[Any], None]:
