@@ -8,7 +8,7 @@ import pytest
 
 from tests import inside
 from tests.inside import cpu, plan_words
-from tests.marks import exhaustive
+from tests.marks import exhaustive, nightly
 from tests.plan_problems import PROBLEMS
 
 CHANGES = {"gather_nd": [{"CHECKS": 1}], "nonzero_coordinates": [{"STEP": 1}, {"STEP": 2}]}
@@ -55,7 +55,7 @@ def launches(words):
     assert at == words[plan_words.END]
 
 
-@pytest.mark.parametrize("n", [1500, exhaustive(100_000)])
+@pytest.mark.parametrize("n", [1500, exhaustive(20_000), nightly(100_000)])
 @pytest.mark.parametrize("operator", PROBLEMS)
 def test_compiled_and_plain_plans_write_the_same_words(operator, n):
     plans = part_of(operator, "plan")
