@@ -35,7 +35,7 @@ LANDSCAPES = ("landscape-h100-2026-11-25-flashinfer", "landscape-h200-2026-11-24
 CONTESTED = "contest-h100-2026-11-26"
 NEW_SIZES = (
     ("new_sizes/h200-2026-11-28", "new_sizes/h200-2026-11-28-before"),
-    ("new_sizes/xeon-2026-11-28", "new_sizes/xeon-2026-11-28-before"),
+    ("new_sizes/xeon-2026-11-29", "new_sizes/xeon-2026-11-28-before"),
 )
 """Files, and those of the version that planned each size in Python."""
 SAMPLED = "sampling-h200-2026-11-29"
