@@ -66,7 +66,7 @@ def empty_like(x: object, ndim: int, dtype: Any) -> Any:
     return np.empty_like(meta_from_array(x), dtype, shape=(0,) * ndim)
 
 
-def rechunk(x: da.Array, chunks: Mapping[int, Any]) -> da.Array:
+def rechunk(x: da.Array, chunks: Mapping[int, object]) -> da.Array:
     """Return an array in other chunks by axis; Dask leaves one of which all sizes are 0 as it is."""
     if x.ndim == 0 or any(x.shape):
         return x.rechunk(chunks)

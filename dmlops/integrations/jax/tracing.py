@@ -60,13 +60,15 @@ def as_array(x: object, where: str) -> Array:
     return array
 
 
-def traced(function: Callable[..., object], inputs: Any, options: Sequence[Any]) -> Any:
+def traced(function: Callable[..., object], inputs: Sequence[Array], options: Sequence[object]) -> Any:
     """Trace a function once for inputs of the same kinds, options and level."""
     return _traced(function, inputs, options, level_set())
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3), inline=True)
-def _traced(function: Callable[..., object], inputs: Any, options: Sequence[Any], level: object) -> object:
+def _traced(
+    function: Callable[..., object], inputs: Sequence[Array], options: Sequence[object], level: object
+) -> object:
     return function(*map(_collected, inputs), options)
 
 

@@ -189,7 +189,7 @@ def call(typing_context, operation, scalars, sizes, has_out, operands):
     return types.int64(operation, scalars, sizes, has_out, operands), generate
 
 
-def countable(builder: ir.IRBuilder, sizes: Sequence[Any], total: Any) -> list[ir.Value]:
+def countable(builder: ir.IRBuilder, sizes: Sequence[ir.Value], total: ir.Value) -> list[ir.Value]:
     """Return sizes, with 0 for negative ones; all are 0 if their product times `total` exceeds 64 bits."""
     zero, overflows = I64(0), ir.Constant(ir.IntType(1), 0)
     sizes = [builder.select(builder.icmp_signed("<", size, zero), zero, size) for size in sizes]

@@ -237,7 +237,10 @@ def _register_derivatives(
 
 
 def _register_vmap(
-    overload: torch._ops.OpOverload, arguments: type[Any], fake: Callable[[Any], Any], batch: BatchingRule
+    overload: torch._ops.OpOverload,
+    arguments: type[Any],
+    fake: Callable[[object], object],
+    batch: BatchingRule,
 ) -> None:
     """Let vmap make one call of an operator for all examples."""
 
