@@ -24,7 +24,7 @@ from kernels_cuda.runtime.compiler import (
     local_lengths,
 )
 from kernels_cuda.scan import scan_of_warps
-from kernels_cuda.top_k.key_formats import key_format, last_element
+from kernels_cuda.top_k.key_formats import ElementWords, key_format, last_element
 from kernels_cuda.top_k.shared import shapes
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
@@ -204,9 +204,9 @@ def _element(where: str, dtype: Any, largest: bool) -> tuple["np.dtype[Any]", An
     sign = 0 if dtype.kind == "u" else 1 << (8 * size - 1)
     infinity = int(np.array(np.inf, dtype).view(f"u{size}")) if is_float else (1 << 8 * size) - 1
     flip = sign - 1 if is_float else 0
-    masks = size, signed(sign), signed(flip), signed(infinity), largest, False
-    last = infinity if is_float and not largest else last_element(*masks) % (1 << 8 * size)
-    return dtype, key_format(*masks), last
+    words = ElementWords(size, signed(sign), signed(flip), signed(infinity), int(largest), 0)
+    last = infinity if is_float and not largest else last_element(words) % (1 << 8 * size)
+    return dtype, key_format(words), last
 
 
 def _called_by_users(dtype: "np.dtype[Any]", select: Any, length: int | None = None) -> Any:

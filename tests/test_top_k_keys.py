@@ -69,10 +69,11 @@ def test_unfolded_keys(bits, kind, infinity, largest, nan_last):
     format_ = (0, ones, 0) if kind == "bool" else format_
     register = max(bits, 32)
     unused, most = register - bits, (1 << register) - 1
-    words = [signed(mask) for mask in format_]
-    format_ = key_formats.key_format(bits // 8, *words, largest, nan_last)
+    masks = [signed(mask) for mask in format_]
+    words = key_formats.ElementWords(bits // 8, *masks, largest, nan_last)
+    format_ = key_formats.key_format(words)
     direction, unordered = format_.direction & ones, format_.unordered & ones
-    numbers = [number & most for number in key_formats.unfolded_format(bits // 8, *words, largest, nan_last)]
+    numbers = [number & most for number in key_formats.unfolded_format(words)]
     raw_flip, factor, offset, change = numbers
     draw = random.Random(1)
     keys = {}

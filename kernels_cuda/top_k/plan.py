@@ -6,19 +6,18 @@ from kernels_cuda.device_words import MULTIPROCESSORS, PLANNED, TOO_LONG
 from kernels_cuda.top_k import choice
 from kernels_cuda.top_k.columns.columns_launches import columns_launches
 from kernels_cuda.top_k.copy.copy_launches import copy_launches
+from kernels_cuda.top_k.key_formats import element_words, set_element_words
 from kernels_cuda.top_k.many_blocks.cluster_launches import cluster_launches
 from kernels_cuda.top_k.many_blocks.grid_launches import grid_launches
 from kernels_cuda.top_k.numbers.numbered_launches import found_first, numbered_launches, serves_numbers
 from kernels_cuda.top_k.numbers.sorted_launches import (
     CODE_WORDS,
     codes_launch,
-    element_words,
     number_areas,
     numbers_launch,
     of_codes,
     of_ordered,
     order_launch,
-    set_element_words,
 )
 from kernels_cuda.top_k.policy import FORCED
 from kernels_cuda.top_k.problem import Selection, are_segments, select

@@ -5,16 +5,9 @@ from typing import NamedTuple
 
 from kernels_cpu.integers import ceil_div
 from kernels_cpu.plan_words import Words, put_value, put_values
-from kernels_cpu.top_k.problem_words import (
-    ELEMENT_SIZE,
-    FLIP,
-    INFINITY,
-    LARGEST,
-    NAN_LAST,
-    NUMBER_STRIDE,
-    SIGN,
-)
+from kernels_cpu.top_k.problem_words import NUMBER_STRIDE
 from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.top_k.key_formats import ElementWords
 from kernels_cuda.top_k.numbers.numbered_launches import area_bytes, number_parameters
 from kernels_cuda.top_k.policy import NARROW_AXIS_ELEMENTS
 from kernels_cuda.top_k.problem import Selection, bounded_product
@@ -55,17 +48,6 @@ class NumberAreas(NamedTuple):
     end: int
 
 
-class ElementWords(NamedTuple):
-    """The words of a problem that tell how elements compare."""
-
-    element_size: int
-    sign: int
-    flip: int
-    infinity: int
-    largest: int
-    nan_last: int
-
-
 CODE_WORDS = ElementWords(CODE_BYTES, 0, 0, -1, 0, 0)
 
 
@@ -78,28 +60,6 @@ def sorted_variants(element_size: int) -> Iterator[Variant]:
 def codes_variant() -> Variant:
     """Return the kernel that writes codes."""
     return variant("codes", "numbers.sorted_numbers:codes_kernel")
-
-
-def element_words(problem: Words) -> ElementWords:
-    """Return how the elements of a problem compare."""
-    return ElementWords(
-        problem[ELEMENT_SIZE],
-        problem[SIGN],
-        problem[FLIP],
-        problem[INFINITY],
-        problem[LARGEST],
-        problem[NAN_LAST],
-    )
-
-
-def set_element_words(problem: Words, words: ElementWords) -> None:
-    """Have a problem be of other elements."""
-    problem[ELEMENT_SIZE] = words.element_size
-    problem[SIGN] = words.sign
-    problem[FLIP] = words.flip
-    problem[INFINITY] = words.infinity
-    problem[LARGEST] = words.largest
-    problem[NAN_LAST] = words.nan_last
 
 
 def number_areas(device: Words, selection: Selection) -> NumberAreas:
