@@ -127,7 +127,7 @@ class Jax(ArrayLibrary):
         if isinstance(array, np.ndarray):
             # `jax.numpy.asarray` compiles a program for each new shape, in a tenth of a second.
             device = self._jax.devices("cpu")[0] if self._jax.default_backend() != "cpu" else None
-            is_lent = None if array.nbytes > _COPIED_BYTES else False
-            return self._jax.device_put(array, device, may_alias=is_lent)
+            may_alias = None if array.nbytes > _COPIED_BYTES else False
+            return self._jax.device_put(array, device, may_alias=may_alias)
         cuda_driver.synchronize(stream)
         return array

@@ -13,6 +13,7 @@ from dmlops.array_libraries.detect import (
     compiling_framework,
     find_library,
 )
+from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.call_cache import CALLS
 from dmlops.calls.dispatch import check_served, level_or, plan_problems, problems_of
@@ -150,15 +151,17 @@ class Spec:
         if framework is not None:
             return framework.run(self, inputs, out, stream, *others)  # type: ignore[no-any-return]
         names, outs = self.inputs, () if out is None else out if len(self.outputs) > 1 else (out,)
-        if stream is not None or any(type(array) not in KIND_SIGNATURES for array in inputs):
+        is_converted = any(isinstance(array, _CONVERTED) for array in inputs[1:])
+        is_beside = is_converted and find_library(inputs[0], names[0]) is not NUMPY
+        is_other = stream is not None or any(type(array) not in KIND_SIGNATURES for array in inputs)
+        if is_other and not is_beside:
             plain = tuple([as_plain(array, name) for array, name in zip(inputs, names)])  # noqa: B905
             results = KINDS.call(parameters, plain, sizes, outs, stream)
             if results is not None:
                 return results
         handle = None if stream is None else cuda_driver.stream_handle(stream, f"{self.name}.stream")
         operands, outputs = self.operands(inputs, outs, handle)
-        is_converted = any(isinstance(array, _CONVERTED) for array in inputs[1:])
-        if is_converted and operands[0].library.device(operands[0].array) == CPU:
+        if is_beside and operands[0].library.device(operands[0].array) == CPU:
             arrays = tuple([operand.array for operand in operands])
             results = KINDS.call(parameters, arrays, sizes, outs, stream)
             if results is not None:

@@ -55,7 +55,7 @@ class _Block(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where in a block a kernel begins, its size, and its SHA-256."""
+    """The offset of a kernel in its block, its size, and its SHA-256."""
 
     block: int
     begin: int
