@@ -81,8 +81,8 @@ def place_in_order(lows, n_first, n_pairs, pair):
     return place + first
 
 
-class SharedVectors(NamedTuple):
-    """Device functions for 16-byte vectors of a shared array, by number; `vector` is a local array of `size`.
+class Vectors(NamedTuple):
+    """Device functions for 16-byte vectors in shared memory; `vector` is a local array of `size`.
 
     A thread has several keys under way: four of 32 bits, or two of 64.
     """
@@ -93,31 +93,42 @@ class SharedVectors(NamedTuple):
 
 
 @functools.cache
-def shared_vectors(key_type: Any) -> SharedVectors:
-    """Make the functions for one type of keys; arrays begin on a multiple of 16 bytes."""
-
-    @device_function
-    def place_of(array, number):
-        return ptx.shared_address(array) + number * VECTOR
-
+def vectors_at(key_type: Any) -> Vectors:
+    """Make the functions for one type of keys: `load(vector, address)` and `store(vector, address)`."""
     if key_type is u64:
 
         @device_function
-        def load(vector, array, number):
-            vector[0], vector[1] = ptx.load_shared_u64x2(place_of(array, number))
+        def load(vector, at):
+            vector[0], vector[1] = ptx.load_shared_u64x2(at)
 
         @device_function
-        def store(vector, array, number):
-            ptx.store_shared_u64x2(place_of(array, number), vector[0], vector[1])
+        def store(vector, at):
+            ptx.store_shared_u64x2(at, vector[0], vector[1])
 
     else:
 
         @device_function
-        def load(vector, array, number):
-            vector[0], vector[1], vector[2], vector[3] = ptx.load_shared_u32x4(place_of(array, number))
+        def load(vector, at):
+            vector[0], vector[1], vector[2], vector[3] = ptx.load_shared_u32x4(at)
 
         @device_function
-        def store(vector, array, number):
-            ptx.store_shared_u32x4(place_of(array, number), vector[0], vector[1], vector[2], vector[3])
+        def store(vector, at):
+            ptx.store_shared_u32x4(at, vector[0], vector[1], vector[2], vector[3])
 
-    return SharedVectors(2 if key_type is u64 else 4, load, store)
+    return Vectors(2 if key_type is u64 else 4, load, store)
+
+
+@functools.cache
+def shared_vectors(key_type: Any) -> Vectors:
+    """Make the functions for the vectors of an array, by number; it begins on a multiple of 16 bytes."""
+    size, load_at, store_at = vectors_at(key_type)
+
+    @device_function
+    def load(vector, array, number):
+        load_at(vector, ptx.shared_address(array) + number * VECTOR)
+
+    @device_function
+    def store(vector, array, number):
+        store_at(vector, ptx.shared_address(array) + number * VECTOR)
+
+    return Vectors(size, load, store)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import vectors_at
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.keys import element_functions
@@ -50,6 +51,7 @@ def key_functions(element_size: int) -> KeyFunctions:
     n_unaligned_words = 4 * _UNALIGNED_AHEAD
     bits = 8 * element_size
     ones = (1 << bits) - 1
+    _, load_vector, store_vector = vectors_at(key_type)
 
     @device_function
     def key_at(words, place):
@@ -58,26 +60,6 @@ def key_functions(element_size: int) -> KeyFunctions:
         if per_word > 1:
             word = (word >> u32(place % per_word * bits)) & ones
         return word
-
-    if element_size == 8:
-
-        @device_function
-        def load_vector(words, at):
-            words[0], words[1] = ptx.load_shared_u64x2(at)
-
-        @device_function
-        def store_vector(words, at):
-            ptx.store_shared_u64x2(at, words[0], words[1])
-
-    else:
-
-        @device_function
-        def load_vector(words, at):
-            words[0], words[1], words[2], words[3] = ptx.load_shared_u32x4(at)
-
-        @device_function
-        def store_vector(words, at):
-            ptx.store_shared_u32x4(at, words[0], words[1], words[2], words[3])
 
     @device_function
     def load_key(at, place):

@@ -78,6 +78,22 @@ def counting_functions(
     return clearing_function(n_counters, n_threads), count_digits, add_counts
 
 
+def loading_function(element_size: int) -> Any:
+    """Make what loads a thread's elements of a part of a row, which begins at an address and has `n_left`."""
+    functions = element_functions(element_size)
+    key_type, load_element = functions.key_type, functions.load_element
+
+    @device_function
+    def load_share(elements, address, step, n_left):
+        for item in range(COUNTED_PER_THREAD):
+            elements[item] = key_type(0)
+            if u32(item * COUNTING_THREADS) < n_left:
+                elements[item] = load_element(address)
+            address += COUNTING_THREADS * step
+
+    return load_share
+
+
 def marks_function(n_threads: int, link: Callable[[Any], Any]) -> Any:
     """Make what counts the bits before each word of an array, and returns how many there are in all.
 
@@ -111,7 +127,7 @@ def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
-    load_element = functions.load_element
+    load_share = loading_function(element_size)
     find_row, _, _ = row_functions(element_size)
     n_counters = n_digits << digit_bits
     shape = (n_digits, digit_bits, 8 * element_size - n_digits * digit_bits)
@@ -134,11 +150,7 @@ def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
         while first < length:
             address = base + first * step
             n_left = u32(min(length - first, i64(COUNTED_ELEMENTS)))
-            for item in range(COUNTED_PER_THREAD):
-                keys[item] = key_type(0)
-                if u32(item * COUNTING_THREADS) < n_left:
-                    keys[item] = load_element(address)
-                address += COUNTING_THREADS * step
+            load_share(keys, address, step, n_left)
             for item in range(COUNTED_PER_THREAD):
                 if u32(item * COUNTING_THREADS) < n_left:
                     count_digits(counters, ~ordered_key(keys[item], p.key_format))

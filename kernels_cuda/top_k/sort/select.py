@@ -25,7 +25,7 @@ from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import part_of
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, WARP_LANES, pair_bytes
-from kernels_cuda.top_k.sort.counting import counting_functions, marks_function
+from kernels_cuda.top_k.sort.counting import counting_functions, loading_function, marks_function
 from kernels_cuda.top_k.sort.select_launches import (
     DIGIT_COUNT_BYTES,
     KNOWN_BYTES,
@@ -119,7 +119,8 @@ def known_function(element_size: int, n_threads: int) -> Any:
 def digit_kernel(element_size: int) -> Any:
     """Make `count_digit` for one width of elements."""
     functions = element_functions(element_size)
-    key_type, ordered_key, load_element = functions.key_type, functions.ordered_key, functions.load_element
+    key_type, ordered_key = functions.key_type, functions.ordered_key
+    load_share = loading_function(element_size)
     find_row, _, _ = row_functions(element_size)
     known_digits = known_function(element_size, COUNTING_THREADS)
     shape = (1, SELECTED_BITS, 0)
@@ -152,11 +153,7 @@ def digit_kernel(element_size: int) -> Any:
         while first < length:
             address = base + first * step
             n_left = u32(min(length - first, i64(COUNTED_ELEMENTS)))
-            for item in range(COUNTED_PER_THREAD):
-                keys[item] = key_type(0)
-                if u32(item * COUNTING_THREADS) < n_left:
-                    keys[item] = load_element(address)
-                address += COUNTING_THREADS * step
+            load_share(keys, address, step, n_left)
             for item in range(COUNTED_PER_THREAD):
                 key = ordered_key(keys[item], p.key_format) ^ key_type(ones)
                 counts = (key ^ key_type(digits)) & known_mask == 0
