@@ -199,6 +199,35 @@ def sampled_variants(element_size: int) -> Iterator[Variant]:
             yield variant(name, factory, element_size, dynamic_shared_bytes=needed, since=SAMPLED_FROM)
 
 
+class _Areas(NamedTuple):
+    """Offsets in the workspace: of the states of rows, of their segments, and of their candidates."""
+
+    states: int
+    segments: int
+    keys: int
+    positions: int
+
+
+def _put_areas(out: Words, selection: Selection, shape: SampleShape, areas: _Areas, first: int) -> None:
+    """Put where the segments and the candidates of the rows from `first` on are.
+
+    Kernels count rows from the first one of all, and areas have room for those of a batch.
+    """
+    put_area_of_rows(out, selection, areas.segments, first * shape.n_segments * SEGMENT_BYTES)
+    key_bytes = group_key_bytes(selection.element_size)
+    put_area_of_rows(out, selection, areas.keys, first * shape.n_slots * key_bytes)
+    put_area_of_rows(out, selection, areas.positions, first * shape.n_slots * 4)
+
+
+def _sizes(step: int, shape: SampleShape, n_rows: int, n_listing: int, key_bytes: int) -> Sizes:
+    """Return the sizes of a launch: of thresholds, of lists (`n_listing` blocks per row), or of results."""
+    if step == 0:
+        return Sizes(n_rows, SAMPLED_THREADS, shape.size * key_bytes, 1)
+    if step == 1:
+        return Sizes(n_rows * n_listing, LISTING_THREADS, 0, 1)
+    return Sizes(n_rows, SAMPLED_THREADS, shape.finishing_bytes, 1)
+
+
 def sampled_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Find thresholds, list candidates, and finish rows."""
     element_size, n_rows, axis_size = selection.element_size, selection.n_rows, selection.axis_size
@@ -219,7 +248,7 @@ def sampled_launches(problem: Words, device: Words, selection: Selection, out: W
     batch = n_rows
     if batch * row_bytes > scratch_limit(device, selection):
         batch = max(1, min(scratch_limit(device, selection) // row_bytes, device[LAUNCH_BLOCKS] // n_listing))
-    areas = (
+    areas = _Areas(
         take(out, batch * ROW_STATE_BYTES),
         take(out, batch * n_segments * SEGMENT_BYTES),
         take(out, batch * shape.n_slots * key_bytes),
@@ -242,22 +271,15 @@ def sampled_launches(problem: Words, device: Words, selection: Selection, out: W
     while first < n_rows and out[ALGORITHM] != FULL:
         n_each = min(batch, n_rows - first)
         for step in range(3):
-            sizes = Sizes(n_each, SAMPLED_THREADS, shape.size * key_bytes, 1)
-            if step == 1:
-                sizes = Sizes(n_each * n_listing, LISTING_THREADS, 0, 1)
-            elif step == 2:
-                sizes = Sizes(n_each, SAMPLED_THREADS, shape.finishing_bytes, 1)
+            sizes = _sizes(step, shape, n_each, n_listing, key_bytes)
             begin(out, device, kernel_key(SAMPLE + step, element_size, 0, 0), sizes)
             put_x(out, selection)
             put_windows(out, selection)
             if step == 2:
                 put_outputs(out, selection)
-            # Kernels count rows from the first one of all, and areas have room for those of a batch.
-            put_area_of_rows(out, selection, areas[0], first * ROW_STATE_BYTES)
+            put_area_of_rows(out, selection, areas.states, first * ROW_STATE_BYTES)
             if step > 0:
-                put_area_of_rows(out, selection, areas[1], first * n_segments * SEGMENT_BYTES)
-                put_area_of_rows(out, selection, areas[2], first * shape.n_slots * key_bytes)
-                put_area_of_rows(out, selection, areas[3], first * shape.n_slots * 4)
+                _put_areas(out, selection, shape, areas, first)
             put_area(out, selection, offsets)
             put_rows(out, problem, selection)
             put_first(out, 0 if step == 1 else first)
