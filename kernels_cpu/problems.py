@@ -157,6 +157,8 @@ class SampleProblem(NamedTuple):
     """The parameters, as `kernels_cpu.sample.problem_words` describes them."""
     rows: Dims
     """(size, x_stride, output_stride, strides of parameters) of the other dimensions, slowest first."""
+    is_shard: bool = False
+    """Whether a step of a draw from several shards is asked for (`kernels_cpu.sample.problem_words`)."""
 
 
 Problem = TopKProblem | NonzeroProblem | GatherProblem | DiagonalProblem | SampleProblem

@@ -326,6 +326,56 @@ def draws(device):
                 check(tokens, expected, of_rows)
 
 
+def draws_from_all(device):
+    """Draw from all elements of a sharded vocabulary: as from the whole one, and as the definition says."""
+    library, rng, n_ranks = Torch(device), random("all"), dist.get_world_size()
+    shards, twice = ((-1,), [Shard(1)]), ((2, -1), [Shard(1), Shard(1)])
+    for dtype, n, (shape, placements) in (
+        ("float32", 3001, shards),
+        ("float16", 1030, twice),
+        (bfloat16, 1030, ((2, -1), [Shard(0), Shard(1)])),
+        ("float64", 997, shards),
+        ("float64", n_ranks + 1, shards),  # the last shards may be empty
+        ("float32", 1, twice),
+        ("float16", 0, shards),
+    ):
+        mesh = mesh_of(device, *shape)
+        x = (rng.standard_normal((12, n)) * 3).astype(dtype)
+        x[0], x[1], x[2, n // 2 :] = np.nan, -np.inf, np.nan
+        x[3, n // 3 :: 5], x[4, -1:], x[5] = np.inf, np.inf, np.round(x[5])
+        x[6, : n // 2] = -1000
+        of_rows = [Shard(0) if p == Shard(0) else Replicate() for p in placements]
+        temperature = np.array([1, 0, 1, 1, 0, 0, 0.5, 1e-3, 1e3, np.inf, np.nan, -1], "float32")
+        for turn, options in enumerate(
+            ({"temperature": temperature}, {"k": n, "steps": 7, "temperature": 0.0})
+        ):
+            seeds = rng.integers(-(2**63), 2**63, 12)
+            arrays = {"steps": rng.integers(0, 2**63, 12)} | options
+            given = {
+                name: distribute(each, mesh, of_rows if turn else [Replicate()] * mesh.ndim)
+                for name, each in arrays.items()
+                if isinstance(each, np.ndarray)
+            }
+            logits = distribute(x, mesh, placements)
+            tokens = dmlops.sample(logits, distribute(seeds, mesh, of_rows), **arrays | given)
+            expected = reference.sample(x, seeds, **arrays)
+            check(tokens, expected, of_rows)
+            in_whole = dmlops.sample(
+                library.from_numpy(x),
+                library.from_numpy(seeds),
+                **{
+                    name: library.from_numpy(each) if isinstance(each, np.ndarray) else each
+                    for name, each in arrays.items()
+                },
+            )
+            assert_same(library.to_numpy(in_whole), expected)
+    row = rng.standard_normal(301)
+    one = distribute(row, mesh, [Shard(0)])
+    check(
+        dmlops.sample(one, 5, index_dtype="uint32"), reference.sample(row, 5).astype("uint32"), [Replicate()]
+    )
+
+
 def gather(device):
     """Batches, tuples and copied dimensions, sharded in every way that is served."""
     mesh = mesh_of(device, 2, -1)
@@ -445,6 +495,9 @@ def bytes_sent(device):
         (lambda: dmlops.gather_nd(rows, indices, batch_dims=1, mode="clip"), []),
         (lambda: dmlops.gather_nd(rows, indices, batch_dims=1), [8]),
         (lambda: dmlops.diagonal_matrix(columns), []),
+        (lambda: dmlops.sample(columns, 1, k=3), [8 * 3 * (4 + 8)]),
+        # A largest element, a sum and a token of each row.
+        (lambda: dmlops.sample(columns, 1), 3 * [8 * 8]),
     )
     for call, sizes in cases:
         with Sent() as sent:
@@ -581,3 +634,11 @@ def compiled(device):
     check(results[1][0].detach(), reference.top_k(numbers * 2, 4)[0], [Replicate()])
     assert results[0][1].placements == results[1][1].placements
     assert results[0][1].to_local().equal(results[1][1].to_local())
+
+    def drawn(x, seeds):
+        return dmlops.sample(x * 2, seeds, temperature=0.5)
+
+    draw = torch.compile(drawn, fullgraph=True, backend="aot_eager")
+    seeds = np.arange(6)
+    tokens = draw(distribute(numbers, mesh, [Shard(1)]), distribute(seeds, mesh, [Replicate()]))
+    check(tokens, reference.sample(numbers * 2, seeds, temperature=0.5), [Replicate()])

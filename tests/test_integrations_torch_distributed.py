@@ -20,6 +20,7 @@ CHECKS = (
     distributed_checks.top_k_segments,
     distributed_checks.top_k_layouts,
     distributed_checks.draws,
+    distributed_checks.draws_from_all,
     distributed_checks.gather,
     distributed_checks.gather_errors,
     distributed_checks.lack_of_memory,

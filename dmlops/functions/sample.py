@@ -33,6 +33,7 @@ _INFINITY, _ONE, _SIGN = 0x7FF << 52, 0x3FF << 52, 1 << 63
 _INT64, _UINT64 = (1 << 63) - 1, (1 << 64) - 1
 _floats, _words = Struct("<d"), Struct("<Q")
 _NUMBERS = frozenset((int, float, type(None), bool, str, bytes))
+_NO_PARAMETERS = {"seeds": 0, "steps": 0, "temperature": 1.0, "k": None, "top_p": 1.0, "min_p": 0.0}
 _OF_ARRAYS = "ndim", "__len__", "__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array__"
 
 
@@ -137,6 +138,22 @@ def sample(
     return results[0] if out is None else out
 
 
+def step_of_shards(x: Array, **given: object) -> Array:
+    """Make a step of a draw from rows whose parts are on several devices.
+
+    `kernels_cpu.sample.problem_words` says what x, `k` and `top_p` are in each step. Results are int64.
+    """
+    parameters = tuple((_NO_PARAMETERS | given).values())
+    names, arrays, values = split(parameters)
+    inputs, index_type = (x, *arrays), TensorDataType.INT64
+    kind = "sample", names, index_type, level_set(), "shards"
+    results = KINDS.call(kind, inputs, values)
+    if results is None:
+        others = parameters, index_type, names, values, True
+        results = SPEC.with_arrays(names).run(kind, values, inputs, None, None, *others)
+    return results[0]  # type: ignore[return-value]
+
+
 def split(given: Sequence[object]) -> tuple[tuple[str, ...], list[object], tuple[int, ...]]:
     """Separate the parameters that are arrays, with a number for each row, from those that are numbers.
 
@@ -203,13 +220,16 @@ def _bind(
     index_type: TensorDataType | None,
     names: Sequence[str],
     values: tuple[int, ...],
+    is_shard: bool = False,
 ) -> BoundCall:
     logits, *others = call.inputs
     given = dict(zip(names, others, strict=True))
     index_type = call.index_type(index_type, 0)
     (tokens,) = call.check_outputs(infer_sample(call.words, logits, index_type, given))
     form = KindForm("sample", Kind, values, (index_range(index_type)[0], MAX_ELEMENTS), _result_shapes)
-    described = SampleCall.of_inferred(input_tensor=logits, output_tensor=tokens, values=values, given=given)
+    described = SampleCall.of_inferred(
+        input_tensor=logits, output_tensor=tokens, values=values, given=given, is_shard=is_shard
+    )
     return call.plan(described, form=form)
 
 

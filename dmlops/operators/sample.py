@@ -38,6 +38,8 @@ class SampleCall(Descriptor):
     for an array."""
     given: Mapping[str, TensorDesc]
     """The parameters that are arrays."""
+    is_shard: bool = False
+    """Whether this is a step of a draw from shards (`kernels_cpu.sample.problem_words`)."""
 
     def in_form_of(self, level: FeatureLevel, words: Words | None = None) -> NoReturn:
         """Refuse a level of DirectML, which has no such operator."""
@@ -121,6 +123,7 @@ def sample_problem(call: SampleCall, options: Options) -> SampleProblem:
         formats=tuple([0 if desc is None else _format_of(desc.data_type) for desc in given]),
         values=tuple(call.values),
         rows=merge(x.sizes[:-1], row_strides, tokens.effective_strides, *strides),
+        is_shard=call.is_shard,
     )
 
 

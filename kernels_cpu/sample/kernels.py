@@ -43,7 +43,7 @@ _DIGIT_BITS = BINS.bit_length() - 1
 _POWERS = np.array(sampling.POWERS, np.int64)
 _MOST_LISTED = 128  # elements that are listed in order: the first k of a row
 _LIST_WORK = 1 << 14  # moves in a list beyond one per element of the row, at most
-_unpack = structure(Table)
+unpack = structure(Table)
 
 
 @njit
@@ -52,11 +52,11 @@ def _product(a: Any, b: Any) -> Any:
     return int64(uint64(a) * uint64(b))
 
 
-_arithmetic = sampling.arithmetic(njit, _product, njit(sampling.power_of))
-_key_of, _weight, _scale_of = _arithmetic.key_of, _arithmetic.weight, _arithmetic.scale_of
-_factor_of, _temperature_of = _arithmetic.factor_of, _arithmetic.temperature_of
-_share_of, _share = _arithmetic.share_of, _arithmetic.share
-_random_word, _part = _arithmetic.random_word, _arithmetic.part
+ARITHMETIC = sampling.arithmetic(njit, _product, njit(sampling.power_of))
+_key_of, _weight, _scale_of = ARITHMETIC.key_of, ARITHMETIC.weight, ARITHMETIC.scale_of
+_factor_of, _temperature_of = ARITHMETIC.factor_of, ARITHMETIC.temperature_of
+_share_of, _share = ARITHMETIC.share_of, ARITHMETIC.share
+_random_word, _part = ARITHMETIC.random_word, ARITHMETIC.part
 
 
 class Row(NamedTuple):
@@ -87,7 +87,7 @@ class Goal(NamedTuple):
 
 
 @njit
-def _integer(address: int, kind: int, value: int, at: int) -> Any:
+def integer_of(address: int, kind: int, value: int, at: int) -> Any:
     """Return a parameter that is an integer."""
     if kind == 0:
         return value
@@ -98,7 +98,7 @@ def _integer(address: int, kind: int, value: int, at: int) -> Any:
 
 
 @njit
-def _real(address: int, kind: int, value: int, at: int) -> tuple[int, int, int]:
+def real_of(address: int, kind: int, value: int, at: int) -> tuple[int, int, int]:
     """Return the bits of a parameter that is a float, their number, and that of its fraction."""
     if kind == 0:
         return value, 64, 52
@@ -127,7 +127,7 @@ def _largest_key(x: Any, row: Row) -> Any:
 
 
 @njit
-def _weigh(x: Any, row: Row, first: int, n: int, scale: Any, keys: Any, weights: Any) -> Any:
+def weigh(x: Any, row: Row, first: int, n: int, scale: Any, keys: Any, weights: Any) -> Any:
     """Write the keys and the weights of a chunk, and return the sum of these."""
     if row.step == 1:
         for j in range(n):
@@ -168,7 +168,7 @@ def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) 
         for first in range(0, row.size, CHUNK):
             n = min(CHUNK, row.size - first)
             if goal.is_weight and is_first:
-                _weigh(x, row, first, n, scale, keys, weights)
+                weigh(x, row, first, n, scale, keys, weights)
             for j in range(n):
                 key = _key_at(x, row, first + j)
                 found = _minus(scale.largest, key)
@@ -213,7 +213,7 @@ def _draw_all(x: Any, row: Row, scale: Any, word: tuple[int, int], scratch: Any)
     keys, weights, sums = scratch, tail(scratch, CHUNK), tail(scratch, 2 * CHUNK)
     total = int64(0)
     for first in range(0, row.size, CHUNK):
-        found = _weigh(x, row, first, min(CHUNK, row.size - first), scale, keys, weights)
+        found = weigh(x, row, first, min(CHUNK, row.size - first), scale, keys, weights)
         sums[first // CHUNK] = found
         total += found
     target = _part(word[0], word[1], total)
@@ -223,7 +223,7 @@ def _draw_all(x: Any, row: Row, scale: Any, word: tuple[int, int], scratch: Any)
         target -= sums[first // CHUNK]
         first += CHUNK
     n = min(CHUNK, row.size - first)
-    _weigh(x, row, first, n, scale, keys, weights)
+    weigh(x, row, first, n, scale, keys, weights)
     token = int64(0)
     while token < n - 1 and weights[token] <= target:
         target -= weights[token]
@@ -360,6 +360,22 @@ def _token(
 
 
 @njit
+def locate(number: int, table: Table, dimensions: Any, offsets: Any) -> None:
+    """Write where a row is in x, in the output and in the parameters."""
+    for i in range(N_PARAMETERS + 2):
+        offsets[i] = 0
+    rest = number
+    for d in range(table.n_dims - 1, -1, -1):
+        dimension = tail(dimensions, DIMENSION * d)
+        coordinate = rest
+        if d > 0:
+            rest = rest // dimension[0]
+            coordinate -= rest * dimension[0]
+        for i in range(N_PARAMETERS + 2):
+            offsets[i] += coordinate * dimension[X_STRIDE + i]
+
+
+@njit
 def sample_rows(
     constants: Any,
     first_row: int,
@@ -371,35 +387,25 @@ def sample_rows(
     workspace: int,
 ) -> None:
     """Draw the tokens of rows `first_row` to `last_row`; `addresses` are those of the parameters."""
-    table = _unpack(constants)
+    table = unpack(constants)
     kinds, values = tail(constants, FORMATS_AT), tail(constants, VALUES_AT)
     scratch = integers_at(workspace + task * table.task_bytes)
     offsets, reals = stack_integers(8), stack_integers(6)
     infinity = ((1 << (table.element_bits - 1 - table.mantissa)) - 1) << table.mantissa
     lowest = int64(-1) << (table.element_bits - 1)
     for number in range(first_row, last_row):
-        for i in range(N_PARAMETERS + 2):
-            offsets[i] = 0
-        rest = number
-        for d in range(table.n_dims - 1, -1, -1):
-            dimension = tail(constants, DIMS_AT + DIMENSION * d)
-            coordinate = rest
-            if d > 0:
-                rest = rest // dimension[0]
-                coordinate -= rest * dimension[0]
-            for i in range(N_PARAMETERS + 2):
-                offsets[i] += coordinate * dimension[X_STRIDE + i]
+        locate(number, table, tail(constants, DIMS_AT), offsets)
         given = tail(offsets, STRIDES - X_STRIDE)
-        seed = _integer(addresses[SEED], kinds[SEED], values[SEED], given[SEED])
-        step = _integer(addresses[STEP], kinds[STEP], values[STEP], given[STEP])
-        count = _integer(addresses[COUNT], kinds[COUNT], values[COUNT], given[COUNT])
-        bits, width, mantissa = _real(
+        seed = integer_of(addresses[SEED], kinds[SEED], values[SEED], given[SEED])
+        step = integer_of(addresses[STEP], kinds[STEP], values[STEP], given[STEP])
+        count = integer_of(addresses[COUNT], kinds[COUNT], values[COUNT], given[COUNT])
+        bits, width, mantissa = real_of(
             addresses[TEMPERATURE], kinds[TEMPERATURE], values[TEMPERATURE], given[TEMPERATURE]
         )
         reals[0], reals[1] = _temperature_of(bits, width, mantissa)
-        bits, width, mantissa = _real(addresses[TOP_P], kinds[TOP_P], values[TOP_P], given[TOP_P])
+        bits, width, mantissa = real_of(addresses[TOP_P], kinds[TOP_P], values[TOP_P], given[TOP_P])
         reals[2], reals[3] = _share_of(bits, width, mantissa, -1)
-        bits, width, mantissa = _real(addresses[MIN_P], kinds[MIN_P], values[MIN_P], given[MIN_P])
+        bits, width, mantissa = real_of(addresses[MIN_P], kinds[MIN_P], values[MIN_P], given[MIN_P])
         reals[4], reals[5] = _share_of(bits, width, mantissa, 0)
         row = Row(offsets[0], table.x_step, table.axis_size, infinity, lowest)
         word = _random_word(seed, step)

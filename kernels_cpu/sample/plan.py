@@ -29,6 +29,7 @@ from kernels_cpu.sample.problem_words import (
     ELEMENT_SIZE,
     FORMATS,
     INDEX_SIZE,
+    IS_SHARD,
     MANTISSA,
     N_DIMS,
     N_PARAMETERS,
@@ -39,6 +40,8 @@ from kernels_cpu.sample.problem_words import (
 NOTHING, ROWS = range(2)
 """The algorithms."""
 FLOAT_SIZES = 2, 4, 8
+SHARDS = 16
+"""Added to the size of elements, the number of the kernel for shards."""
 CHUNK = 1024
 """Elements whose weights are in the first-level cache at a time."""
 BINS = 2048
@@ -67,16 +70,20 @@ DIMS_AT = VALUES_AT + N_PARAMETERS
 
 @cache
 def kernel_of(key: int) -> Kernel:
-    """Return a kernel by its number, which is the size of elements."""
-    operands = pointer("i", key), f"{N_PARAMETERS}{INTEGER}", BYTES, INTEGER
+    """Return a kernel by its number."""
+    operands = pointer("i", key & ~SHARDS), f"{N_PARAMETERS}{INTEGER}", BYTES, INTEGER
     signature = (INTEGERS, INTEGER, INTEGER, INTEGER, *operands)
+    if key & SHARDS:
+        return Kernel("sample_shards", "kernels_cpu.sample.shards:sample_shards", signature)
     return Kernel("sample_rows", "kernels_cpu.sample.kernels:sample_rows", signature)
 
 
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need, and the plan itself."""
     yield PLAN
-    yield from map(kernel_of, FLOAT_SIZES)
+    for size in FLOAT_SIZES:
+        yield kernel_of(size)
+        yield kernel_of(SHARDS + size)
 
 
 def plan(problem: Words, host: Words, out: Words) -> int:
@@ -93,7 +100,7 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     n_integers = 2 * CHUNK + max(BINS, ceil_div(n, CHUNK))
     task_bytes = ceil_div(8 * n_integers, LINE_BYTES) * LINE_BYTES
     take_workspace(out, task_bytes * n_tasks, LINE_BYTES)
-    begin_tasks(out, problem[ELEMENT_SIZE], n_rows, n_tasks, 3)
+    begin_tasks(out, problem[ELEMENT_SIZE] + SHARDS * problem[IS_SHARD], n_rows, n_tasks, 3)
     put_pointer(out, 0, 0)
     slot = 1
     for i in range(N_PARAMETERS):

@@ -4,6 +4,16 @@ The parameters are seed, step, temperature, k, top_p and min_p. Each has a forma
 for a number, the same for all rows, which the value is (of floats the bits of a float64); for an array it is
 twice the bytes of an integer and 1 if that has a sign, or the bits of a float's fraction.
 
+If `IS_SHARD` is set, rows are divided into shards, and a call is one of the steps by which their token is
+drawn. Without k and top_p as arrays, these have another meaning:
+
+1. top_p is an array, the largest element of each whole row: the output is the sum of the shard's weights.
+2. Neither is an array: x holds the sums of all shards as integers of 64 bits, and k is the number of a shard.
+   The output is the sum of its weights that the token's running sum has to exceed, or -1 if the token is in
+   another shard.
+3. Both are arrays, and k is the output of step 2: the output is the token, counted from the first element of
+   the shard, or -1.
+
 After `N_DIMS` comes each dimension of rows, the slowest first: its size, and the strides of x, of the output
 and of each parameter along it, in elements.
 """
@@ -13,7 +23,7 @@ from kernels_cpu.problems import SampleProblem
 
 N_PARAMETERS = 6
 SEED, STEP, TEMPERATURE, COUNT, TOP_P, MIN_P = range(N_PARAMETERS)
-ELEMENT_SIZE, MANTISSA, INDEX_SIZE, AXIS_SIZE, X_STEP, FORMATS = range(6)
+ELEMENT_SIZE, MANTISSA, INDEX_SIZE, AXIS_SIZE, X_STEP, IS_SHARD, FORMATS = range(7)
 VALUES = FORMATS + N_PARAMETERS
 N_DIMS = VALUES + N_PARAMETERS
 DIMS = N_DIMS + 1
@@ -26,7 +36,7 @@ RESIDUES: tuple[int, ...] = ()
 def problem_words(problem: SampleProblem) -> list[int]:
     """Return the words of a problem."""
     words = [problem.element_size, problem.mantissa, problem.index_size, problem.axis_size, problem.x_step]
-    words += [*problem.formats, *map(signed, problem.values), len(problem.rows)]
+    words += [int(problem.is_shard), *problem.formats, *map(signed, problem.values), len(problem.rows)]
     for row in problem.rows:
         words += row
     return words

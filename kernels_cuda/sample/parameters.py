@@ -29,7 +29,7 @@ FLOAT_SIZES = 2, 4, 8
 CLUSTERS = 1, PORTABLE_CLUSTER
 """Blocks that may share a row."""
 
-ROWS_KERNEL, UNFILTERED_KERNEL, LISTED_KERNEL = range(1, 4)
+ROWS_KERNEL, UNFILTERED_KERNEL, LISTED_KERNEL, SHARDS_KERNEL = range(1, 5)
 FROM_TOP_K = 1 << 62
 """This bit stands for a kernel of `top_k`, the others for its number there."""
 FAMILIES = (
@@ -37,6 +37,7 @@ FAMILIES = (
     KernelFamily("sample_rows", "kernels_cuda.sample.rows:rows_kernel", (int, int)),
     KernelFamily("sample_unfiltered", "kernels_cuda.sample.unfiltered:unfiltered_kernel", (int, int)),
     KernelFamily("sample_listed", "kernels_cuda.sample.listed:listed_kernel", (int,)),
+    KernelFamily("sample_shards", "kernels_cuda.sample.shards:shards_kernel", (int, int)),
 )
 
 
@@ -48,6 +49,7 @@ def variants() -> Iterator[Variant]:
         for cluster in CLUSTERS:
             yield sample_variant(kernel_key(ROWS_KERNEL, element_size, cluster))
             yield sample_variant(kernel_key(UNFILTERED_KERNEL, element_size, cluster))
+            yield sample_variant(kernel_key(SHARDS_KERNEL, element_size, cluster))
 
 
 def sample_variant(key: int) -> Variant:

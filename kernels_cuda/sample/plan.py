@@ -1,9 +1,9 @@
 """The plan of `sample` on a GPU.
 
-Rows without k, top_p and min_p have a kernel of their own. A small k is left to the plan of `top_k`, which
-lists the elements that take part in the workspace, and a kernel draws from these. The general kernel takes
-all other rows: those with a share or a large k. One block draws the token of a row, or one cluster of blocks
-where there are few rows.
+Rows without k, top_p and min_p have a kernel of their own, and so have shards of rows. A small k is left to
+the plan of `top_k`, which lists the elements that take part in the workspace, and a kernel draws from these.
+The general kernel takes all other rows: those with a share or a large k. One block draws the token of a row,
+or one cluster of blocks where there are few rows.
 
 The slots of all launches are x, the parameters that are arrays, the output and the workspace, which also has
 the dimensions of rows if there are more than `NARROW_DEPTH`.
@@ -38,6 +38,7 @@ from kernels_cpu.sample.problem_words import (
     ELEMENT_SIZE,
     FORMATS,
     INDEX_SIZE,
+    IS_SHARD,
     MANTISSA,
     MIN_P,
     N_DIMS,
@@ -63,6 +64,7 @@ from kernels_cuda.sample.parameters import (
     MOST_LISTED_OF_GIVEN,
     NARROW_DEPTH,
     ROWS_KERNEL,
+    SHARDS_KERNEL,
     THREADS,
     UNFILTERED_KERNEL,
     VECTOR,
@@ -103,6 +105,8 @@ class Filters(NamedTuple):
 
 
 def _filters_of(problem: Words, n_rows: int) -> Filters:
+    if problem[IS_SHARD] != 0:
+        return Filters(0, 0, 1)
     n, count = problem[AXIS_SIZE], problem[VALUES + COUNT]
     is_given, is_counted = problem[FORMATS + COUNT] != 0, 0 < count < n
     n_listed = 0
@@ -165,6 +169,8 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
         cluster = PORTABLE_CLUSTER if is_shared else 1
         out[ALGORITHM] = CLUSTERS_OF_BLOCKS if is_shared else BLOCKS
         family = UNFILTERED_KERNEL if filters.are_none else ROWS_KERNEL
+        if problem[IS_SHARD] != 0:
+            family = SHARDS_KERNEL
         n_blocks = min(product(n_rows, cluster), device[MOST_BLOCKS] // cluster * cluster)
         kernel = kernel_key(family, problem[ELEMENT_SIZE], cluster)
         begin_launch(out, kernel, n_blocks, THREADS, 0, cluster)

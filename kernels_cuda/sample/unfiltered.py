@@ -5,7 +5,7 @@ segment, in up to 32 chunks. The warp whose segment has the token finds its chun
 the others begin with the next row.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda
 
@@ -50,13 +50,49 @@ _ROWS = 32  # whose parameters the lanes of a warp prepare at a time
 _GROUP = 32 * IN_FLIGHT
 
 
-def _chunk_functions(element_size: int, cluster: int) -> tuple[Any, Any]:
-    """Make the functions that add up the weights of a segment, and that find the token in it.
+class ChunkFunctions(NamedTuple):
+    """The device functions that read segments: of up to 32 chunks, of one group of vectors or more each."""
 
-    A segment has up to 32 chunks, which have one group of vectors or more each.
-    """
+    divide: Any
+    """The first vector of a thread, the end of its segment, its groups, and the groups of a chunk."""
+    sum: Any
+    """The sums of the chunks of a segment."""
+    sums_of_row: Any
+    """The sum of a row, and that of the segments before this one."""
+    draw: Any
+    """The token in a segment."""
+
+
+def chunk_functions(element_size: int, cluster: int) -> ChunkFunctions:
+    """Make the functions for one element width."""
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     any_weight, per_vector = weight_of_element(keys, weigh), keys.per_vector
+    team, n_warps = team_functions(cluster), WARPS * cluster
+    per_lane = max(n_warps // 32, 1)
+
+    @device_function
+    def divide(at, p, rank, thread):
+        vector, end = keys.segment_of(at, p, rank, thread)
+        first = vector - (thread & 31)
+        n_groups = u32(0)
+        if first < end:
+            n_groups = (end - first + (_GROUP - 1)) // u32(_GROUP)
+        return vector, end, n_groups, max((n_groups + 31) >> 5, u32(1))
+
+    @device_function
+    def sums_of_row(own, number, lane, sums):
+        """Return the sum of a row, and that of the segments before this one."""
+        team.put_all(sums, number, own, lane)
+        team.meet()
+        total = u64(0)
+        before = u64(0)
+        for i in range(per_lane):
+            place = i * 32 + lane
+            if place < n_warps:
+                total += sums[place]
+                if place < number:
+                    before += sums[place]
+        return warp_sum(total), warp_sum(before)
 
     @device_function
     def fast_sum(words, p, weighing, total):
@@ -160,14 +196,14 @@ def _chunk_functions(element_size: int, cluster: int) -> tuple[Any, Any]:
             words = keys.shifted(words)
         return number
 
-    return sum_chunks, draw_in_segment
+    return ChunkFunctions(divide, sum_chunks, sums_of_row, draw_in_segment)
 
 
 def unfiltered_kernel(element_size: int, cluster: int) -> Any:
     """Make the kernel for one element width, with so many blocks per row."""
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     team = team_functions(cluster)
-    sum_chunks, draw_in_segment = _chunk_functions(element_size, cluster)
+    chunks_of = chunk_functions(element_size, cluster)
     bias = 1 << (8 * element_size - 1)
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
     n_asked = _ROWS * N_REQUEST
@@ -188,21 +224,6 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
         for i in range(per_lane):
             best = max(best, maxima[(i * 32 + lane) & (n_warps - 1)])
         return keys.register(warp_largest(best))
-
-    @device_function
-    def sums_of_row(own, number, lane, sums):
-        """Return the sum of a row, and that of the segments before this one."""
-        team.put_all(sums, number, own, lane)
-        team.meet()
-        total = u64(0)
-        before = u64(0)
-        for i in range(per_lane):
-            place = i * 32 + lane
-            if place < n_warps:
-                total += sums[place]
-                if place < number:
-                    before += sums[place]
-        return warp_sum(total), warp_sum(before)
 
     # Two blocks share a multiprocessor.
     @cuda.jit(max_registers=65536 // (2 * THREADS))
@@ -260,18 +281,14 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
                     request = request_in(asked, slot * N_REQUEST)
                     value = keys.value_of(keys.element_of(largest), p)
                     weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)
-                    vector, end = keys.segment_of(at, p, rank, thread)
-                    n_groups = u32(0)
-                    if vector - lane < end:
-                        n_groups = (end - (vector - lane) + (_GROUP - 1)) // u32(_GROUP)
-                    per_chunk = max((n_groups + 31) >> 5, u32(1))
-                    chunks = sum_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane)
+                    vector, end, n_groups, per_chunk = chunks_of.divide(at, p, rank, thread)
+                    chunks = chunks_of.sum(at, p, vector, n_groups, end, per_chunk, weighing, lane)
                     own = warp_sum(chunks)
-                    total, before = sums_of_row(own, number, lane, sums)
+                    total, before = chunks_of.sums_of_row(own, number, lane, sums)
                     target = u64(ARITHMETIC.part(request.word_low, request.word_high, i64(total)))
                     is_mine = before <= target < before + own
                     if is_mine:
-                        token = draw_in_segment(
+                        token = chunks_of.draw(
                             at, p, vector, end, per_chunk, weighing, chunks, target - before
                         )
                 if is_mine and lane == 0:

@@ -1,19 +1,31 @@
 """`dmlops.sample` of DTensors."""
 
 import math
+from collections.abc import Sequence
 
 import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from dmlops import functions
-from dmlops.functions.sample import SPEC
-from dmlops.integrations.torch.distributed.shards import cuts_of, describe, distributed, redistributed, whole
+from dmlops.functions.sample import SPEC, step_of_shards
+from dmlops.integrations.torch.distributed.shards import (
+    Cut,
+    all_gather,
+    cuts_of,
+    describe,
+    distributed,
+    redistributed,
+    start_of,
+    whole,
+)
 from dmlops.integrations.torch.distributed.top_k import top_k_across
 from dmlops.integrations.torch.operators.sample import SampleCall
 from dmlops.operators.sample import infer_sample
 from dmlops.types.data_types import index_data_type
 
-# With a larger k, ranks send all their logits instead of candidates.
+# With a larger k, or with shares, ranks send all their logits instead of candidates.
 _MOST_CANDIDATES = 1024
 
 
@@ -30,7 +42,12 @@ def run(call: SampleCall) -> DTensor:
     desc = infer_sample(SPEC.words, describe(x, "sample.logits"), index_type, described)
     options = call.parameters() | local | {"index_dtype": dtype}
     placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
-    if cuts_of(x, axis) and "k" not in local and 0 < k <= _MOST_CANDIDATES and k < x.shape[axis]:
+    cuts, is_counted = cuts_of(x, axis), "k" in local or 0 < k < x.shape[axis]
+    has_shares = bool(local.keys() & {"top_p", "min_p"}) or (call.top_p, call.min_p) != (1, 0)
+    if cuts and not is_counted and not has_shares:
+        of_weights = {name: options[name] for name in ("seeds", "steps", "temperature")}
+        tokens = _draw_from_sums(x.to_local().detach(), x.device_mesh, cuts, of_weights).to(dtype)
+    elif cuts and is_counted and "k" not in local and k <= _MOST_CANDIDATES:
         # NaN would be the first candidate. It weighs nothing, as minus infinity does.
         rows = torch.where(x.to_local().isnan(), -math.inf, x.to_local().detach())
         known = whole(rows, x.device_mesh, x.placements, x.shape)
@@ -43,6 +60,32 @@ def run(call: SampleCall) -> DTensor:
     else:
         tokens = functions.sample(x.redistribute(placements=placements).to_local(), **options)
     return whole(tokens, x.device_mesh, placements, desc.sizes)
+
+
+def _draw_from_sums(rows: Tensor, mesh: DeviceMesh, cuts: Sequence[Cut], given: dict[str, object]) -> Tensor:
+    """Draw from all elements: ranks agree on the largest one, the sums of their weights, and the token."""
+    # A shard without elements has padding.
+    lengths = None if rows.shape[-1] else 0
+    largest, _ = functions.top_k(rows, 1, lengths=lengths, nan_last=True)
+    # float64 holds all types, and every back-end sends it. NaN weighs as little as minus infinity.
+    largest = largest.squeeze(-1).double().nan_to_num(-math.inf, math.inf, -math.inf)
+    largest = _of_all(largest, mesh, cuts).amax(0).to(rows.dtype)
+    temperature = given["temperature"]
+    sums = _of_all(step_of_shards(rows, temperature=temperature, top_p=largest), mesh, cuts)
+    shard = 0
+    for cut in cuts:
+        shard = shard * len(cut.sizes) + cut.rank
+    targets = step_of_shards(sums.movedim(0, -1).view(torch.float64), k=shard, **given)
+    tokens = step_of_shards(rows, temperature=temperature, k=targets, top_p=largest)
+    tokens = torch.where(tokens < 0, tokens, tokens + start_of(cuts))
+    return _of_all(tokens, mesh, cuts).amax(0)
+
+
+def _of_all(x: Tensor, mesh: DeviceMesh, cuts: Sequence[Cut]) -> Tensor:
+    """Return the tensors of all ranks that share rows, stacked in the order of their shards."""
+    for cut in reversed(cuts):
+        x = all_gather(x, mesh, cut)
+    return x.flatten(0, len(cuts) - 1)
 
 
 def _of_parameter(placement: Placement, n_dims: int, array: DTensor) -> Placement:

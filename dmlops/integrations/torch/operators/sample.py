@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dmlops import functions
 from dmlops.calls.binding import Spec, check_device
-from dmlops.functions.sample import SPEC, is_array
+from dmlops.functions.sample import SPEC, is_array, step_of_shards
 from dmlops.integrations.torch.arguments import as_tensor, integer, real, tensor
 from dmlops.integrations.torch.arguments import index_dtype as dtype_of
 from dmlops.integrations.torch.operators.registration import Symbols, broadcast, operator
@@ -31,6 +31,8 @@ class SampleCall(NamedTuple):
     top_p: float
     min_p: float
     index_dtype: torch.dtype | None = None
+    is_shard: bool = False
+    """Whether this is a step of a draw from shards (`dmlops.functions.sample.step_of_shards`)."""
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the function, by name."""
@@ -49,7 +51,9 @@ def front(
     out: object,
     given: Sequence[object],
     index_dtype: object,
-    *_: object,
+    _names: object = (),
+    _values: object = (),
+    is_shard: bool = False,
 ) -> tuple[dict[str, Tensor], Callable[[], object]]:
     """Return the tensors that a call of the function reads, and what computes its results."""
     logits = tensor(inputs[0], "sample.logits")
@@ -70,7 +74,7 @@ def front(
 
     def draw() -> Tensor:
         dtype = dtype_of(index_dtype, None if out is None else (out, out), "sample")
-        return (SAMPLE(logits, tensors, which, *numbers, dtype),)
+        return (SAMPLE(logits, tensors, which, *numbers, dtype, is_shard),)
 
     return read, draw
 
@@ -94,6 +98,8 @@ def _fake(call: SampleCall) -> Tensor:
 
 def _run(logits: Tensor, /, **arguments: Any) -> Any:
     call = SampleCall(logits, **arguments)
+    if call.is_shard:
+        return step_of_shards(logits, **call.parameters())
     return functions.sample(logits, **call.parameters(), index_dtype=call.index_dtype)
 
 
