@@ -35,8 +35,8 @@ def described(array):
     return TensorDesc(data_type_of_numpy(array.dtype, "x"), array.shape, strides)
 
 
-def drawn(x, policy, **given):
-    """Draw tokens with the kernel of a policy."""
+def drawn(x, policy, *, is_shard=False, **given):
+    """Draw tokens with the kernel of a policy, or make a step of a draw from shards."""
     defaults = {"steps": 0, "temperature": 1.0, "k": None, "top_p": 1.0, "min_p": 0.0}
     names, arrays, values = split([(defaults | given)[name] for name in PARAMETERS])
     tokens = np.full(x.shape[:-1], 77)
@@ -45,6 +45,7 @@ def drawn(x, policy, **given):
         output_tensor=described(tokens),
         values=values,
         given=dict(zip(names, map(described, arrays), strict=True)),
+        is_shard=is_shard,
     )
     memory, rooms, addresses = GlobalMemory(), [], []
     for array in (x, *arrays, tokens):
@@ -88,6 +89,35 @@ def test_tokens(dtype, policy, shape):
     for options in OF_ARRAYS if shape is SPREAD else WAYS:
         expected = sampling.sample(x, seeds, **options)
         assert np.array_equal(drawn(x, policy, seeds=seeds, **options), expected), options
+
+
+@pytest.mark.parametrize(
+    ("dtype", "policy", "n"),
+    [
+        ("float32", BLOCK, 701),
+        ("float16", CLUSTER, 301),
+        *[nightly(dtype, policy, 1500) for dtype in ("float16", "float64") for policy in (BLOCK, CLUSTER)],
+    ],
+)
+def test_shards(dtype, policy, n):
+    """What ranks compute for the token of rows that are divided among them."""
+    rng = random(("shards", dtype))
+    x = (rng.standard_normal((7, n)) * 3).astype(dtype)
+    x[0, 1], x[1], x[2, n // 3], x[3, : n // 2] = np.nan, -np.inf, np.inf, -60000
+    seeds = rng.integers(-(2**63), 2**63, 7)
+    options = {"steps": 3, "temperature": np.array([1, 1, 1, 0.25, 0, 9, np.nan], "float16")}
+    largest = np.fmax.reduce(x, axis=-1)
+    parts = np.split(x, [n // 4, n // 4, n // 2 + 1], axis=-1)
+    of_weights = {"seeds": 0, "temperature": options["temperature"], "top_p": largest, "is_shard": True}
+    sums = np.stack([drawn(part, policy, **of_weights) for part in parts], -1)
+    tokens, start = [], 0
+    for shard, part in enumerate(parts):
+        targets = drawn(sums.view("float64"), BLOCK, seeds=seeds, k=shard, is_shard=True, **options)
+        found = drawn(part, policy, k=targets, **of_weights)
+        assert np.array_equal(found >= 0, targets >= 0)
+        tokens.append(np.where(found < 0, found, found + start))
+        start += part.shape[-1]
+    assert np.array_equal(np.max(tokens, axis=0), sampling.sample(x, seeds, **options))
 
 
 def test_float64_far_apart():
