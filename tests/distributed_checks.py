@@ -347,7 +347,7 @@ def draws_from_all(device):
         of_rows = [Shard(0) if p == Shard(0) else Replicate() for p in placements]
         temperature = np.array([1, 0, 1, 1, 0, 0, 0.5, 1e-3, 1e3, np.inf, np.nan, -1], "float32")
         for turn, options in enumerate(
-            ({"temperature": temperature}, {"k": n, "steps": 7, "temperature": 0.0})
+            ({"temperature": temperature}, {"k": n, "steps": 7, "temperature": 0.7, "min_p": 0.2})
         ):
             seeds = rng.integers(-(2**63), 2**63, 12)
             arrays = {"steps": rng.integers(0, 2**63, 12)} | options

@@ -19,6 +19,7 @@ PLACES = {
     "CudaArrayInterface": "dmlops.array_libraries.cuda_array_interface:CudaArrayInterface",
     # The device's words of a call of `sample`.
     "split": "dmlops.functions.sample:split",
+    "step_of_shards": "dmlops.functions.sample:step_of_shards",
     "PARAMETERS": "dmlops.operators.sample:PARAMETERS",
     "SampleCall": "dmlops.operators.sample:SampleCall",
     "sample_problem": "dmlops.operators.sample:sample_problem",

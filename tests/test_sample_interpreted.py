@@ -106,9 +106,15 @@ def test_shards(dtype, policy, n):
     x[0, 1], x[1], x[2, n // 3], x[3, : n // 2] = np.nan, -np.inf, np.inf, -60000
     seeds = rng.integers(-(2**63), 2**63, 7)
     options = {"steps": 3, "temperature": np.array([1, 1, 1, 0.25, 0, 9, np.nan], "float16")}
+    shares = {"min_p": np.array([0, 0, 0, 0, 0.9, 0.7, 0.5])}
     largest = np.fmax.reduce(x, axis=-1)
     parts = np.split(x, [n // 4, n // 4, n // 2 + 1], axis=-1)
-    of_weights = {"seeds": 0, "temperature": options["temperature"], "top_p": largest, "is_shard": True}
+    of_weights = {
+        "seeds": 0,
+        "temperature": options["temperature"],
+        "top_p": largest,
+        "is_shard": True,
+    } | shares
     sums = np.stack([drawn(part, policy, **of_weights) for part in parts], -1)
     tokens, start = [], 0
     for shard, part in enumerate(parts):
@@ -117,7 +123,7 @@ def test_shards(dtype, policy, n):
         assert np.array_equal(found >= 0, targets >= 0)
         tokens.append(np.where(found < 0, found, found + start))
         start += part.shape[-1]
-    assert np.array_equal(np.max(tokens, axis=0), sampling.sample(x, seeds, **options))
+    assert np.array_equal(np.max(tokens, axis=0), sampling.sample(x, seeds, **options, **shares))
 
 
 def test_float64_far_apart():

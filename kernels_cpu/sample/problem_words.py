@@ -4,15 +4,16 @@ The parameters are seed, step, temperature, k, top_p and min_p. Each has a forma
 for a number, the same for all rows, which the value is (of floats the bits of a float64); for an array it is
 twice the bytes of an integer and 1 if that has a sign, or the bits of a float's fraction.
 
-If `IS_SHARD` is set, rows are divided into shards, and a call is one of the steps by which their token is
-drawn. Without k and top_p as arrays, these have another meaning:
+If `IS_SHARD` is set, x has shards of rows, and the call is one of three steps by which a token is drawn from
+all elements. k and top_p have other meanings then; which of them are arrays says which step it is:
 
-1. top_p is an array, the largest element of each whole row: the output is the sum of the shard's weights.
-2. Neither is an array: x holds the sums of all shards as integers of 64 bits, and k is the number of a shard.
-   The output is the sum of its weights that the token's running sum has to exceed, or -1 if the token is in
-   another shard.
-3. Both are arrays, and k is the output of step 2: the output is the token, counted from the first element of
-   the shard, or -1.
+1. Only top_p is an array, the largest element of each whole row. The output is the sum of the shard's
+   weights.
+2. Neither is an array. k is the number of a shard, and x has the sums of all shards, as integers of 64 bits.
+   The output is the target: the token is where the running sum in the shard exceeds it. It is -1 if the token
+   is in another shard.
+3. Both are arrays, and k is the target. The output is the token, counted from the first element of the shard,
+   or -1.
 
 After `N_DIMS` comes each dimension of rows, the slowest first: its size, and the strides of x, of the output
 and of each parameter along it, in elements.

@@ -9,6 +9,7 @@ from kernels_cpu.sample.kernels import ARITHMETIC, Row, integer_of, locate, real
 from kernels_cpu.sample.plan import CHUNK, DIMS_AT, FORMATS_AT, VALUES_AT
 from kernels_cpu.sample.problem_words import (
     COUNT,
+    MIN_P,
     OUTPUT_STRIDE,
     SEED,
     STEP,
@@ -20,6 +21,7 @@ from kernels_cpu.sample.problem_words import (
 
 _key_of, _factor_of, _scale_of = ARITHMETIC.key_of, ARITHMETIC.factor_of, ARITHMETIC.scale_of
 _temperature_of, _random_word, _part = ARITHMETIC.temperature_of, ARITHMETIC.random_word, ARITHMETIC.part
+_share_of, _share = ARITHMETIC.share_of, ARITHMETIC.share
 _INFINITE = 1 << 20  # the exponent of an infinite temperature, or more
 
 
@@ -94,7 +96,9 @@ def sample_shards(
                 word = _random_word(seed, step)
             found = _target_in(x, row, count, word)
         else:
-            least = int64(1)
+            bits, width, mantissa = real_of(addresses[MIN_P], kinds[MIN_P], values[MIN_P], given[MIN_P])
+            share, of_share = _share_of(bits, width, mantissa, 0)
+            least = _share(share, of_share, FULL)
             if digits < 0:  # only elements like the largest have a weight
                 exponent, least = int64(_INFINITE), int64(FULL + 1)
             bits, width, mantissa = real_of(addresses[TOP_P], kinds[TOP_P], 0, given[TOP_P])

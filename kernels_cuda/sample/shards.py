@@ -17,7 +17,6 @@ from kernels_cuda.sample.parameters import COPIES, N_POWERS, THREADS, WARPS, Giv
 from kernels_cuda.sample.requests import (
     N_ADDRESSES,
     N_REQUEST,
-    count_of,
     find_row,
     put_request,
     put_token,
@@ -45,7 +44,7 @@ def _target_in(sums, p, shard, word_low, word_high):
 def shards_kernel(element_size: int, cluster: int) -> Any:
     """Make the kernel for one element width, with so many blocks per row."""
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
-    team, chunks_of = team_functions(cluster), chunk_functions(element_size, cluster)
+    team, chunks_of = team_functions(cluster), chunk_functions(element_size, cluster, has_least=True)
     read = ptx.READ[element_size]
     bias = 1 << (8 * element_size - 1)
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
@@ -78,10 +77,10 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
             find_row(row, x, given, output, p, far, addresses)
             at = addresses[0]
             if thread == 0:
-                put_request(request_of(addresses, p, False), asked, 0)
+                put_request(request_of(addresses, p, True), asked, 0)
             team.meet()
             request = request_in(asked, 0)
-            count = count_of(addresses, p)
+            count = request.count
             is_mine = number == 0
             found = u64(0)
             if p.formats.top_p == 0:

@@ -63,8 +63,8 @@ class ChunkFunctions(NamedTuple):
     """The token in a segment."""
 
 
-def chunk_functions(element_size: int, cluster: int) -> ChunkFunctions:
-    """Make the functions for one element width."""
+def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False) -> ChunkFunctions:
+    """Make the functions for one element width; with `has_least`, weights below `Weighing.least` are 0."""
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     any_weight, per_vector = weight_of_element(keys, weigh), keys.per_vector
     team, n_warps = team_functions(cluster), WARPS * cluster
@@ -98,7 +98,11 @@ def chunk_functions(element_size: int, cluster: int) -> ChunkFunctions:
     def fast_sum(words, p, weighing, total):
         """Add the weights of a vector to a sum."""
         for _ in range(per_vector):
-            total = weigh.add(keys.value_of(keys.element_in(words), p), weighing, total)
+            value = keys.value_of(keys.element_in(words), p)
+            if has_least:
+                total += weigh.fast(value, weighing)
+            else:
+                total = weigh.add(value, weighing, total)
             words = keys.shifted(words)
         return total
 

@@ -5,6 +5,7 @@ import pytest
 
 import dmlops
 from tests.data import LAYOUTS, assert_same, random
+from tests.inside import step_of_shards
 
 WAYS = {
     "plain": {},
@@ -86,6 +87,32 @@ def test_graphs(way, torch):
                 x.cpu(), **{name: each.cpu() for name, each in given.items()}, **WAYS[way]
             )
             assert torch.equal(tokens.cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("rows", "n"), [(3000, 1001), (5, 130_001)])
+def test_steps_of_shards(rows, n, dtype, torch):
+    """What ranks with a part of the vocabulary compute is the token of the CPU."""
+    x, given = logits(torch, (rows, n), dtype, (rows, n)), parameters(torch, rows, "shards")
+    given["temperature"][0], x[1], x[2, n // 2 :: 7], x[3, ::2] = 0, -torch.inf, torch.inf, torch.nan
+    min_p = torch.zeros(rows)
+    min_p[rows // 2 :] = 0.05
+    expected = dmlops.sample(x, **given, min_p=min_p)
+    given, shards = on_gpu(given), x.cuda().split([n // 3, n - n // 3 - 5, 0, 5], -1)
+    of_weights = {
+        "temperature": given["temperature"],
+        "min_p": min_p.cuda(),
+        "top_p": x.nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(-1).cuda(),
+    }
+    sums = torch.stack([step_of_shards(shard, **of_weights) for shard in shards], -1)
+    found = []
+    for number, shard in enumerate(shards):
+        targets = step_of_shards(sums.view(torch.float64), **given, k=number)
+        places = step_of_shards(shard, **of_weights, k=targets)
+        found.append(
+            torch.where(places < 0, places, places + sum(part.shape[-1] for part in shards[:number]))
+        )
+    assert torch.equal(torch.stack(found).amax(0).cpu(), expected)
 
 
 def test_arrays_on_two_devices(torch):

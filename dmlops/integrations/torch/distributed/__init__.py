@@ -3,7 +3,8 @@
 Every rank of the mesh makes the same call, and runs the kernels on its own shard. Three calls communicate:
 
 - `top_k` along a sharded dimension sends each rank's candidates, at most k per row, and never the shard;
-- `sample` of a sharded vocabulary does the same with a small k, and sends the logits otherwise;
+- `sample` of a sharded vocabulary does the same with a small k. Without k and top_p, it sends three numbers
+  per row, and otherwise the logits;
 - `gather_nd` with ``mode="raise"`` sends one number, so that an error on one rank is raised on all of them.
 
 In addition, the arrays beside `x` or `logits` are redistributed to match it. `x` itself is never sent: a

@@ -25,7 +25,8 @@ from dmlops.integrations.torch.operators.sample import SampleCall
 from dmlops.operators.sample import infer_sample
 from dmlops.types.data_types import index_data_type
 
-# With a larger k, or with shares, ranks send all their logits instead of candidates.
+# With a larger k, ranks send all their logits instead of candidates. So do they with top_p alone: each of the
+# histograms by which it is found is as large as many a shard.
 _MOST_CANDIDATES = 1024
 
 
@@ -43,10 +44,8 @@ def run(call: SampleCall) -> DTensor:
     options = call.parameters() | local | {"index_dtype": dtype}
     placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
     cuts, is_counted = cuts_of(x, axis), "k" in local or 0 < k < x.shape[axis]
-    has_shares = bool(local.keys() & {"top_p", "min_p"}) or (call.top_p, call.min_p) != (1, 0)
-    if cuts and not is_counted and not has_shares:
-        of_weights = {name: options[name] for name in ("seeds", "steps", "temperature")}
-        tokens = _draw_from_sums(x.to_local().detach(), x.device_mesh, cuts, of_weights).to(dtype)
+    if cuts and not is_counted and "top_p" not in local and call.top_p == 1:
+        tokens = _draw_from_sums(x.to_local().detach(), x.device_mesh, cuts, options).to(dtype)
     elif cuts and is_counted and "k" not in local and k <= _MOST_CANDIDATES:
         # NaN would be the first candidate. It weighs nothing, as minus infinity does.
         rows = torch.where(x.to_local().isnan(), -math.inf, x.to_local().detach())
@@ -63,20 +62,21 @@ def run(call: SampleCall) -> DTensor:
 
 
 def _draw_from_sums(rows: Tensor, mesh: DeviceMesh, cuts: Sequence[Cut], given: dict[str, object]) -> Tensor:
-    """Draw from all elements: ranks agree on the largest one, the sums of their weights, and the token."""
+    """Draw from all elements: ranks exchange the largest one, the sums of their weights, and the token."""
     # A shard without elements has padding.
     lengths = None if rows.shape[-1] else 0
     largest, _ = functions.top_k(rows, 1, lengths=lengths, nan_last=True)
     # float64 holds all types, and every back-end sends it. NaN weighs as little as minus infinity.
     largest = largest.squeeze(-1).double().nan_to_num(-math.inf, math.inf, -math.inf)
     largest = _of_all(largest, mesh, cuts).amax(0).to(rows.dtype)
-    temperature = given["temperature"]
-    sums = _of_all(step_of_shards(rows, temperature=temperature, top_p=largest), mesh, cuts)
+    of_weights = {"temperature": given["temperature"], "min_p": given["min_p"], "top_p": largest}
+    sums = _of_all(step_of_shards(rows, **of_weights), mesh, cuts)
     shard = 0
     for cut in cuts:
         shard = shard * len(cut.sizes) + cut.rank
-    targets = step_of_shards(sums.movedim(0, -1).view(torch.float64), k=shard, **given)
-    tokens = step_of_shards(rows, temperature=temperature, k=targets, top_p=largest)
+    of_words = {name: given[name] for name in ("seeds", "steps", "temperature")}
+    targets = step_of_shards(sums.movedim(0, -1).view(torch.float64), k=shard, **of_words)
+    tokens = step_of_shards(rows, k=targets, **of_weights)
     tokens = torch.where(tokens < 0, tokens, tokens + start_of(cuts))
     return _of_all(tokens, mesh, cuts).amax(0)
 
