@@ -30,7 +30,7 @@ VARIANTS = {
 # several blocks share a multiprocessor. All others spill none.
 MOST_SPILLED = {
     "dmlops_sample_rows_": (1150, 1750),
-    "dmlops_sample_shards_": (1000, 1000),
+    "dmlops_sample_shards_": (1050, 1250),
     "dmlops_sample_unfiltered_": (800, 850),
     "dmlops_top_k_block_8_": (1410, 1630),
     "dmlops_top_k_block_": (550, 850),
