@@ -1,21 +1,16 @@
 """The times of all algorithms of top_k on CUDA, as `python -m bench choices` finds them.
 
 Every algorithm that can solve a problem is timed: rows that lie one after the other and side by side, in
-order of value and of index. Of these times, `bench.choice_table` makes the table by which plans choose. The
-results file keeps only what the table and its losses need.
+order of value and of index. Of these times, `bench.choice_table` makes the table by which plans choose.
 """
 
 import functools
 import itertools
 import json
-import math
-import statistics
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +22,6 @@ from dmlops.types.data_types import named_data_type
 from kernels_cpu.problems import TopKProblem
 from kernels_cuda import top_k
 from kernels_cuda.runtime.variant import Target
-from kernels_cuda.top_k import dispatch
 from kernels_cuda.top_k.dispatch import ALGORITHMS, Kind
 
 # Each number of rows stands for those up to another one. Clusters of 16, 8 and 4 blocks serve 7, 14 and 28
@@ -51,13 +45,9 @@ SAMPLES = 9
 MOST_TRIES = 8
 # An algorithm that takes this many times as long as the best one is given up after a few samples.
 HOPELESS, HOPELESS_AFTER = 3, 1
-# One of so many problems is held out to see what a table costs problems that it does not know.
-HELD_OUT = 5
 SHOWN = 60
 # Less than this is noise.
 MARGIN = 1.05
-# Algorithms that were timed before others took them in, which take about their times.
-MERGED = {"tile": "partition"}
 RESULTS = Path(__file__).parent / "results" / "top_k_policy"
 
 
@@ -132,13 +122,12 @@ def problems(
     ks: Sequence[int] = KS,
     row_counts: Iterable[int] = ROWS,
     lengths: Sequence[int] = LENGTHS,
-    layouts: Sequence[bool] = (False, True),
 ) -> Iterator[TimedProblem]:
     """Yield the problems; those of the same input follow each other.
 
     One element is in any order. All elements of a row, by index, are a copy, which has no other algorithm.
     """
-    for is_transposed, rows, length in itertools.product(layouts, row_counts, lengths):
+    for is_transposed, rows, length in itertools.product((False, True), row_counts, lengths):
         if rows * length * element_size > MOST_BYTES or (is_transposed and rows < FEWEST_COLUMNS):
             continue
         for k, is_sorted in itertools.product(ks, (True, False)):
@@ -206,9 +195,9 @@ class Stopwatch:
 
     def _microseconds(self, run: Callable[[], Any]) -> float:
         for attempt in range(MOST_TRIES):
-            seconds, of_host = self._clock.cold(run, MIN_SPIN * 2**attempt)
-            if of_host is not None:
-                return seconds * 1e6
+            sample = self._clock.cold(run, MIN_SPIN * 2**attempt)
+            if sample.is_clean:
+                return sample.work * 1e6
         msg = f"the host took longer than {MIN_SPIN * 2**attempt * 1e6:.0f} us to queue a call"
         raise RuntimeError(msg)
 
@@ -223,8 +212,8 @@ def random_input(sizes: tuple[int, ...], dtype: Any) -> Any:
 def measure(
     watch: Any,
     asked: Iterable[TimedProblem],
-    only: Sequence[str] = (),
-    known: Mapping[TimedProblem, Mapping[str, float]] = MappingProxyType({}),
+    only: Sequence[str],
+    known: Mapping[TimedProblem, Mapping[str, float]],
 ) -> list[Choice]:
     """Time all algorithms on problems, as far as there is time, or only those named.
 
@@ -252,16 +241,22 @@ def measure(
     return choices
 
 
+def search(seconds: float, asked: Iterable[TimedProblem], only: Sequence[str], add_to: Path | None) -> Path:
+    """Measure problems for so many seconds, and return the file with the times.
+
+    `add_to` has times of an earlier run; the problems that it lacks come first.
+    """
+    watch = Stopwatch(seconds)
+    known = {each.problem: each.times for each in load(add_to) if each.times} if add_to else {}
+    found = measure(watch, sorted(asked, key=known.__contains__), only, known)
+    print_losses(found)
+    return write_results(found, torch.cuda.get_device_name(), watch.target, add_to)
+
+
 def load(path: Path) -> list[Choice]:
     """Return what a results file holds; nothing is known of what was chosen then."""
-    choices = []
-    for *problem, times in json.loads(path.read_text())["choices"]:
-        least: dict[str, float] = {}
-        for name, microseconds in times.items():
-            merged = MERGED.get(name, name)
-            least[merged] = min(microseconds, least.get(merged, math.inf))
-        choices.append(Choice(TimedProblem(Kind(*problem[:3]), *problem[3:]), "", least))
-    return choices
+    rows = json.loads(path.read_text())["choices"]
+    return [Choice(TimedProblem(Kind(*problem[:3]), *problem[3:]), "", times) for *problem, times in rows]
 
 
 def print_losses(choices: Sequence[Choice]) -> None:
@@ -286,7 +281,8 @@ def write_results(
     earlier = earlier or path
     measured, kept = {f"{device}, {date}"}, []
     if earlier.exists():
-        measured, kept = measured | {*json.loads(earlier.read_text())["measured"]}, load(earlier)
+        measured |= {*json.loads(earlier.read_text())["measured"]}
+        kept = load(earlier)
     found = {each.problem: each for each in (*kept, *choices)}
     lines = ",\n".join(json.dumps(found[problem].to_json()) for problem in sorted(found))
     about = {
@@ -298,55 +294,3 @@ def write_results(
     }
     path.write_text(f'{json.dumps(about)[:-1]}, "choices": [\n{lines}\n]}}\n')
     return path
-
-
-def write_table(results: Path) -> None:
-    """Write the table that plans choose by, and print what it costs, and what the rule would.
-
-    It is made of all problems. A table made without a fifth of them tells what problems lose that were not
-    measured.
-    """
-    from bench.choice_table import table_of  # noqa: PLC0415 - it is made of what this module has
-
-    given: Mapping[str, Any] = json.loads(results.read_text())
-    target = Target(0, given["arch"], given["multiprocessors"], given["block_shared_bytes"])
-    choices = [each for each in load(results) if each.times]
-    held_out = [each for each in choices if is_held_out(each)]
-    known = [each for each in choices if not is_held_out(each)]
-    path = dispatch.TABLES / f"{target.arch}.json"
-
-    def loss(source: Callable[[Any, Target], Iterable[str]], tried: Iterable[Choice]) -> float:
-        losses = [with_choice(source, each, target).loss for each in tried]
-        return math.exp(statistics.fmean(map(math.log, losses)))
-
-    print(f"{len(choices)} of {sum(1 for size in DTYPES for _ in problems(size))} problems were timed")
-    print(f"{path.name}: geometric mean of the losses")
-    for name, made_of, tried in (
-        ("a table made without a fifth, of that fifth", known, held_out),
-        ("the table", choices, choices),
-    ):
-        about = {
-            "measured": given["measured"],
-            "multiprocessors": target.multiprocessors,
-            "written_by": "python -m bench choices --table",
-            "fastest": table_of(made_of),
-        }
-        path.write_text(json.dumps(about, indent=1) + "\n")
-        dispatch.table_of.cache_clear()
-        print(f"  {name}: {loss(dispatch.candidates, tried):.4f}")
-    print(
-        f"  the rule: {loss(dispatch.rule, choices):.4f}, of that fifth {loss(dispatch.rule, held_out):.4f}"
-    )
-    print(f"{len(path.read_text().splitlines())} lines")
-
-
-def is_held_out(each: Choice) -> bool:
-    """Tell whether a problem tests a table made without it: as good as random, but always the same."""
-    return zlib.crc32(repr((*each.problem.kind, *each.problem[1:])).encode()) % HELD_OUT == 0
-
-
-def with_choice(names: Callable[[Any, Target], Iterable[str]], each: Choice, target: Target) -> Choice:
-    """Return a problem with the first of the algorithms that are named for it and serve it."""
-    given = each.problem.to_plan()
-    chosen = next(name for name in names(given, target) if dispatch.serves(given, target, name))
-    return each._replace(chosen=chosen)

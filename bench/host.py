@@ -1,26 +1,75 @@
-"""Host time of small calls: on several kinds of arrays, and of sizes that the process has not seen before.
+"""Host time of small calls: on several kinds of arrays, of sizes not seen before, and of the first calls.
 
-On a GPU, it is the time until the call returns.
+On a GPU, it is the time until the call returns. First calls are timed in processes of their own, with an
+empty cache directory and with the kernels in it; the import of dmlops comes after that of the array library,
+and on a GPU after CUDA has been started.
 """
 
 import functools
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import dmlops
 from bench.timing import HostClock, Lane, warm_up
+from bench.workloads import CPU, CUDA
+from dmlops.cli.console import out
 
+Figures = dict[str, float | None]
+
+ROOT = Path(__file__).parent.parent
 ROUNDS = 200  # of which the shortest mean counts
 N_SIZES = 400
 LENGTHS = range(1000, 9000)  # of the loop that is compiled
+COMPILED, FOUND = 3, 9  # processes
 CLOCK = HostClock(threads=1)
 RNG = np.random.default_rng(0)
+# The calls of processes, of these arrays.
+ARRAYS = {
+    "x": "np.random.default_rng(0).standard_normal((4, 64), np.float32)",
+    "rows": "np.random.default_rng(0).standard_normal((64, 5000), np.float32)",
+    "row": "np.random.default_rng(0).standard_normal(2_000_000, np.float32)",
+    "indices": "np.arange(4).reshape(4, 1)",
+}
+CALLS = {
+    "top_k, short rows": "dmlops.top_k(x, 5)",
+    "top_k, rows": "dmlops.top_k(rows, 100)",
+    "top_k, one row": "dmlops.top_k(row, 100)",
+    "top_k, sorted": "dmlops.top_k(x, 64)",
+    "nonzero_coordinates": "dmlops.nonzero_coordinates(x)",
+    "gather_nd": "dmlops.gather_nd(x, indices)",
+    "gather_nd, clip": "dmlops.gather_nd(x, indices, mode='clip')",
+    "diagonal_matrix": "dmlops.diagonal_matrix(x, value=3)",
+}
+# How processes import a library, give it NumPy's arrays, and wait for a device.
+PROCESS_OF = {
+    CPU: ("", "{}", ""),
+    CUDA: ("import torch", "torch.from_numpy({}).cuda()", "torch.cuda.synchronize()"),
+}
+PROCESS = """
+import time
+import numpy as np
+{imports}
+{arrays}
+{wait}
+times = [time.perf_counter()]
+import dmlops
+times.append(time.perf_counter())
+{call}
+{wait}
+times.append(time.perf_counter())
+print(*(1000 * (after - before) for before, after in zip(times, times[1:])))
+"""
 
 
-class Workload(NamedTuple):
+class Call(NamedTuple):
     """A call of one operator on arrays of any size."""
 
     inputs: Callable[[int], Sequence[Any]]
@@ -31,6 +80,34 @@ class Workload(NamedTuple):
     """The library's own function, of its module and the arrays."""
 
 
+def _own_top_k(library: Any, x: Any) -> Any:
+    return library.topk(x, 5) if hasattr(library, "topk") else library.argpartition(x, 5)
+
+
+SMALL_CALLS = {
+    "top_k": Call(
+        lambda n: (RNG.standard_normal((3, 70 + n)).astype("float32"),),
+        functools.partial(dmlops.top_k, k=5),
+        _own_top_k,
+    ),
+    "nonzero_coordinates": Call(
+        lambda n: (RNG.random(200 + n) < 0.2,),
+        dmlops.nonzero_coordinates,
+        lambda library, x: x.nonzero(),
+    ),
+    "gather_nd": Call(
+        lambda n: (RNG.standard_normal((5, 20)).astype("float32"), RNG.integers(0, 5, (7 + n, 1))),
+        dmlops.gather_nd,
+        lambda library, x, indices: x[indices[:, 0]],
+    ),
+    "tril": Call(
+        lambda n: (RNG.standard_normal((4, 10 + n)).astype("float32"),),
+        dmlops.tril,
+        lambda library, x: library.tril(x),
+    ),
+}
+
+
 class Library(NamedTuple):
     """An array library on a device: its module, how it takes NumPy's arrays, and how to wait for it."""
 
@@ -39,46 +116,23 @@ class Library(NamedTuple):
     wait: Callable[[], None]
 
 
-def library_of(name: str, device: str) -> Library:
-    """Return NumPy or torch on a device."""
-    if name == "numpy":
-        return Library(np, np.asarray, lambda: None)
-    import torch  # noqa: PLC0415
+def _calls(device: str) -> Iterator[tuple[str, Call, Library]]:
+    """Yield the small calls of each library that is installed and has arrays on a device."""
+    libraries = {"numpy": Library(np, np.asarray, lambda: None)} if device == CPU else {}
+    try:
+        import torch  # noqa: PLC0415
 
-    torch.set_num_threads(1)
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    return Library(torch, lambda array: torch.from_numpy(array).to(device), wait)
-
-
-def _own_top_k(library: Any, x: Any) -> Any:
-    return library.topk(x, 5) if hasattr(library, "topk") else library.argpartition(x, 5)
-
-
-WORKLOADS = {
-    "top_k": Workload(
-        lambda n: (RNG.standard_normal((3, 70 + n)).astype("float32"),),
-        functools.partial(dmlops.top_k, k=5),
-        _own_top_k,
-    ),
-    "nonzero_coordinates": Workload(
-        lambda n: (RNG.random(200 + n) < 0.2,),
-        dmlops.nonzero_coordinates,
-        lambda library, x: x.nonzero(),
-    ),
-    "gather_nd": Workload(
-        lambda n: (RNG.standard_normal((5, 20)).astype("float32"), RNG.integers(0, 5, (7 + n, 1))),
-        dmlops.gather_nd,
-        lambda library, x, indices: x[indices[:, 0]],
-    ),
-    "tril": Workload(
-        lambda n: (RNG.standard_normal((4, 10 + n)).astype("float32"),),
-        dmlops.tril,
-        lambda library, x: library.tril(x),
-    ),
-}
+        torch.set_num_threads(1)
+        wait = torch.cuda.synchronize if device == CUDA else lambda: None
+        libraries["torch"] = Library(torch, lambda array: torch.from_numpy(array).to(device), wait)
+    except ImportError:
+        out.print("torch is not installed")
+    for name, library in libraries.items():
+        for function, call in SMALL_CALLS.items():
+            yield f"{name}, {function}", call, library
 
 
-def microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
+def _microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
     """Return the shortest mean time of a call over many short rounds, which other work seldom disturbs."""
     lane = Lane(call)
     warm_up(lane, CLOCK)
@@ -89,56 +143,53 @@ def microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
     return best * 1e6
 
 
-def small_calls(name: str, device: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each function's microseconds by what it is called on."""
-    library = library_of(name, device)
-    for function, workload in WORKLOADS.items():
-        inputs = workload.inputs(0)
+def small_calls(device: str) -> Iterator[tuple[str, Figures]]:
+    """Yield each call's microseconds by what it is made on."""
+    for name, (make, function, _), library in _calls(device):
+        inputs = make(0)
         first, *rest = map(library.convert, inputs)
-        calls = {
-            "owner": functools.partial(workload.call, first, *rest),
-            "view": functools.partial(workload.call, library.convert(np.stack([inputs[0]] * 2))[1], *rest),
-            "strided": functools.partial(
-                workload.call, library.convert(np.repeat(inputs[0], 2, -1))[..., ::2], *rest
-            ),
-        }
+        view = library.convert(np.stack([inputs[0]] * 2))[1]
+        strided = library.convert(np.repeat(inputs[0], 2, -1))[..., ::2]
         # Given outputs need room for the coordinates of every element.
-        size = {"size": inputs[0].size} if function == "nonzero_coordinates" else {}
-        out = workload.call(first, *rest, **size)
-        calls["out given"] = functools.partial(workload.call, first, *rest, out=out)
-        yield function, {what: microseconds(call, library.wait) for what, call in calls.items()}
+        size = {"size": inputs[0].size} if "nonzero" in name else {}
+        given = function(first, *rest, **size)
+        calls = {
+            "owner": functools.partial(function, first, *rest),
+            "view": functools.partial(function, view, *rest),
+            "strided": functools.partial(function, strided, *rest),
+            "out given": functools.partial(function, first, *rest, out=given),
+        }
+        yield name, {what: _microseconds(call, library.wait) for what, call in calls.items()}
 
 
-def new_sizes(name: str, device: str) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Yield each function's microseconds: of a new size, repeated, and of the library's own on a new size.
+def new_sizes(device: str) -> Iterator[tuple[str, Figures]]:
+    """Yield each call's microseconds: of a new size, repeated, and of the library's own on a new size.
 
     A repeated call comes after each new one, so that both see the machine in the same state. Figures are
-    medians.
+    medians. The last call is one in compiled code, over thousands of lengths and over one length.
     """
-    library = library_of(name, device)
-    for function, workload in WORKLOADS.items():
-        arrays = [[library.convert(array) for array in workload.inputs(n)] for n in range(N_SIZES)]
+    for name, (make, function, peer), library in _calls(device):
+        arrays = [[library.convert(array) for array in make(n)] for n in range(N_SIZES)]
         known = arrays[N_SIZES // 2]
         for _ in range(20):
-            workload.call(*known)
-            workload.peer(library.module, *known)
-        samples = []
+            function(*known)
+            peer(library.module, *known)
+        samples: dict[str, list[float]] = {"new": [], "repeated": [], "peer": []}
         for given in arrays:
             calls = (
-                functools.partial(workload.call, *given),
-                functools.partial(workload.call, *known),
-                functools.partial(workload.peer, library.module, *given),
+                functools.partial(function, *given),
+                functools.partial(function, *known),
+                functools.partial(peer, library.module, *given),
             )
-            sample = []
-            for call in calls:
+            for times, call in zip(samples.values(), calls, strict=True):
                 library.wait()
-                sample.append(CLOCK.sample(Lane(call)).work)
-            samples.append(sample)
-        yield function, tuple(1e6 * statistics.median(times) for times in zip(*samples, strict=True))
+                times.append(CLOCK.sample(Lane(call)).work)
+        yield name, {what: 1e6 * statistics.median(times) for what, times in samples.items()}
+    if device == CPU:
+        yield "njit, top_k", _nopython_figures()
 
 
-def nopython_microseconds() -> tuple[float, float]:
-    """Return the time of a call in compiled code, in a loop over thousands of lengths and over one length."""
+def _nopython_figures() -> Figures:
     import numba  # noqa: PLC0415
 
     def loop(x, lengths):  # type: ignore[no-untyped-def]
@@ -155,4 +206,34 @@ def nopython_microseconds() -> tuple[float, float]:
         1e6 * CLOCK.sample(Lane(functools.partial(many, x, given))).work / len(LENGTHS)
         for given in (lengths, same)
     )
-    return new, repeated
+    return {"new": new, "repeated": repeated, "peer": None}
+
+
+def process(call: str, device: str) -> str:
+    """Return the program of a process that makes one call."""
+    imports, convert, wait = PROCESS_OF[device]
+    arrays = "\n".join(f"{name} = {convert.format(text)}" for name, text in ARRAYS.items() if name in call)
+    return PROCESS.format(imports=imports, arrays=arrays, wait=wait, call=call)
+
+
+def _milliseconds(program: str, cache: Path) -> list[float]:
+    """Return the times of the import and of the call in a new process."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "DMLOPS_CACHE_DIR": str(cache)}
+    printed = subprocess.check_output([sys.executable, "-c", program], env=environment, text=True)
+    return [*map(float, printed.split())]
+
+
+def first_calls(device: str) -> Iterator[tuple[str, Figures]]:
+    """Yield milliseconds of the import, and of each call if its kernel is found and if it is compiled.
+
+    Figures are medians of several processes.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (name, call) in enumerate(CALLS.items()):
+            program = process(call, device)
+            caches = [Path(folder, f"{number}-{i}") for i in range(COMPILED)]
+            compiled = [_milliseconds(program, cache)[1] for cache in caches]
+            imported, found = zip(*(_milliseconds(program, caches[0]) for _ in range(FOUND)), strict=True)
+            samples = {"imported": imported, "found": found, "compiled": compiled}
+            yield name, {what: statistics.median(times) for what, times in samples.items()}

@@ -1,17 +1,27 @@
-"""The suites `data`, `layouts` and `sizes`: problems for which a small change may make a call much slower.
+"""The suites of sweeps: problems for which a small change may make a call much slower.
 
-A sweep goes through sizes, or is one problem with different data, types, axes or layouts. `beyond` finds the
-points that take longer than the time of another point suggests.
+A sweep goes through sizes, or is one problem with different data, types, axes, layouts or rows. `compared`
+finds how much longer a point takes than the time of another point suggests.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
 from typing import Any
 
 from bench.data import LAYOUTS
 from bench.operators import EVERYTHING
-from bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
+from bench.workloads import (
+    CPU,
+    CUDA,
+    SEGMENT,
+    DiagonalMatrix,
+    GatherND,
+    NonzeroCoordinates,
+    TopK,
+    TopKOfRows,
+    Workload,
+)
 
 STEP_LIMIT = 2.0
 # The largest ratio of a point's time to that of the first: per element on the CPU, per byte on a GPU.
@@ -20,6 +30,8 @@ LIMITS = {
     CPU: {**ON_BOTH, "type": 3.0, "axis": 3.0, "layout": 3.0},
     CUDA: {**ON_BOTH, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0},
 }
+# The same of the suite `rows`, per byte.
+WINDOWS, SEGMENTS, NUMBERS = 1.1, 1.5, 2.0
 # Applications have quantised and clamped scores, masks, padding, sorted input.
 DATA = (
     *("normal", "equal", "one_equal_row", "rounded", "codes", "ties", "two_valued", "clamped", "relu"),
@@ -63,53 +75,40 @@ class Sweep:
         return max(factor, 1.0) if self.has_steps else factor
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A comparison of a point with another one: the seconds of both, and the ratio to the expected time."""
+def compared(sweeps: Iterable[Any], times: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Compare the points of sweeps that have times, by name; return all comparisons, the worst first.
 
-    point: str
-    other: str
-    seconds: float
-    other_seconds: float
-    factor: float
-    limit: float
-
-
-def compared(sweeps: Iterable[Sweep], times: Mapping[str, float]) -> list[Finding]:
-    """Compare the points of sweeps that have times, by name; return all comparisons, the worst first."""
-    found = [
-        Finding(
-            point.name,
-            other.name,
-            times[point.name],
-            times[other.name],
-            times[point.name] / times[other.name] / sweep.expected(point, other),
-            sweep.limit,
-        )
-        for sweep in sweeps
-        for point, other in sweep.pairs()
-        if point.name in times and other.name in times
-    ]
-    return sorted(found, key=lambda each: -each.factor / each.limit)
+    Each has the names and the seconds of a point and of the other one, the ratio to the expected time, and
+    its limit. What is no sweep is compared with nothing.
+    """
+    found = []
+    for sweep in (each for each in sweeps if isinstance(each, Sweep)):
+        for point, other in sweep.pairs():
+            if point.name in times and other.name in times:
+                seconds, other_seconds = times[point.name], times[other.name]
+                found.append(
+                    {
+                        "point": point.name,
+                        "other": other.name,
+                        "seconds": seconds,
+                        "other_seconds": other_seconds,
+                        "factor": seconds / other_seconds / sweep.expected(point, other),
+                        "limit": sweep.limit,
+                    }
+                )
+    return sorted(found, key=lambda each: -each["factor"] / each["limit"])
 
 
-def beyond(found: Iterable[Finding]) -> list[Finding]:
+def beyond(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the comparisons that exceed their limits."""
-    return [each for each in found if each.factor > each.limit]
-
-
-def to_json(found: Sequence[Finding]) -> dict[str, Any]:
-    """Return the entry of a results file."""
-    return {"compared": len(found), "beyond": [asdict(each) for each in beyond(found)]}
+    return [each for each in found if each["factor"] > each["limit"]]
 
 
 def powers(last: int) -> list[int]:
     """Return the powers of two up to 2**last, and some other sizes next to them and between them."""
     sizes = {1 << exponent for exponent in range(last + 1)}
-    for exponent in ODD_EXPONENTS:
-        if exponent < last:
-            size = 1 << exponent
-            sizes |= {size - 1, size + 1, size * 3 // 2}
+    for size in (1 << exponent for exponent in ODD_EXPONENTS if exponent < last):
+        sizes |= {size - 1, size + 1, size * 3 // 2}
     return sorted(sizes)
 
 
@@ -129,6 +128,12 @@ class _Problems:
     def top_k(self, shape: tuple[int, ...], k: int, **other: Any) -> TopK:
         return TopK(shape=shape, k=k, **self.about, **other)
 
+    def of_rows(self, kinds: Iterable[str], like: TopK, shape: tuple[int, ...]) -> dict[str, Workload]:
+        """Return the problems of several kinds of rows that otherwise are like one of plain rows."""
+        names = ("k", "dtype", "data", "is_sorted", "quick")
+        about = self.about | {name: getattr(like, name) for name in names}
+        return {kind: TopKOfRows(shape=shape, rows=kind, **about) for kind in kinds}
+
     def nonzero(self, shape: tuple[int, ...], density: float) -> NonzeroCoordinates:
         return NonzeroCoordinates(shape=shape, density=density, **self.about)
 
@@ -140,30 +145,33 @@ class _Problems:
         return DiagonalMatrix(shape=(side, side), begin=1, end=EVERYTHING, **self.about)
 
     def kinds(self, what: str, workload: Workload, changes: Iterable[dict[str, Any]]) -> Sweep:
-        name = f"{_short(workload)} by {what}"
-        points = tuple(
-            replace(workload, name=f"{name}: {_words(change)}", series=name, **change) for change in changes
-        )
-        return Sweep(name, points, LIMITS[self.device][what], per_byte=not self.is_host)
+        points = {_words(change): replace(workload, **change) for change in changes}
+        limit = LIMITS[self.device][what]
+        return _sweep(f"{_short(workload)} by {what}", points, limit, per_byte=not self.is_host)
+
+
+def _sweep(name: str, points: Mapping[str, Workload], limit: float, **options: bool) -> Sweep:
+    """Return a sweep of points, which get their names and the sweep's."""
+    named = (replace(point, name=f"{name}: {word}", series=name) for word, point in points.items())
+    return Sweep(name, tuple(named), limit, **options)
 
 
 def sizes(device: str) -> Iterator[Sweep]:
     """Yield the sweeps through sizes, numbers of rows and values of k."""
     of = _Problems(device)
     last = 26 if of.is_host else 28
-    rows = powers(18) if of.is_host else sorted([*powers(20), 1_000_000])
+    row_counts = powers(18) if of.is_host else sorted([*powers(20), 1_000_000])
     for name, make, values in (
         ("top_k by n, k 100", lambda n: of.top_k((1, n), min(n, 100)), powers(last)),
         ("top_k by n, k = n", lambda n: of.top_k((1, n), n), powers(last)),
         ("top_k by k, 1 x 2^20", lambda k: of.top_k((1, 1 << 20), k), counts(1 << 20)),
         ("top_k by k, 256 x 2^14", lambda k: of.top_k((256, 1 << 14), k), counts(1 << 14)),
-        ("top_k by rows of 256, k 8", lambda m: of.top_k((m, 256), 8), rows),
+        ("top_k by rows of 256, k 8", lambda m: of.top_k((m, 256), 8), row_counts),
         ("nonzero by n, 10 %", lambda n: of.nonzero((n,), 0.1), powers(last)),
         ("gather_nd by tuples of 16", lambda n: of.gather(n, 16), powers(last - 4)),
         ("diagonal by side, causal mask", of.triangle, powers(last // 2)),
     ):
-        points = (replace(make(value), name=f"{name}: {value}", series=name) for value in values)
-        yield Sweep(name, tuple(points), has_steps=True)
+        yield _sweep(name, {str(value): make(value) for value in values}, STEP_LIMIT, has_steps=True)
 
 
 def _selections(of: _Problems) -> tuple[TopK, TopK, TopK]:
@@ -208,6 +216,32 @@ def layouts(device: str) -> Iterator[Sweep]:
     yield of.kinds("layout", gather, ({"layout": layout} for layout in LAYOUTS[:2]))
     for workload in _selections(of):
         yield of.kinds("end", workload, ({"largest": largest} for largest in (True, False)))
+
+
+def rows(device: str) -> Iterator[Sweep]:
+    """Yield the sweeps through rows: windows, segments of one long array, and the caller's numbers."""
+    of = _Problems(device)
+    # Sparse attention: a query's keys lie anywhere in a buffer.
+    for shape, k, dtype in (((2000, 3000), 64, "bfloat16"), ((2000, 900), 10, "float32")):
+        like = of.top_k(shape, k, dtype=dtype)
+        points = of.of_rows(("lengths", "windows"), like, shape)
+        yield _sweep(f"top_k windows of {_typed(like)}", points, WINDOWS)
+    # Sparse matrices and groups: a row's entries lie side by side.
+    equal = of.top_k((20_000, SEGMENT), 10, quick=True)
+    segments = of.of_rows(("equal", "long_tail"), equal, (equal.size,))
+    yield _sweep(f"top_k segments, {_typed(equal)}", {"plain": equal, **segments}, SEGMENTS)
+    # Candidates of 64 shards are merged by their numbers.
+    shape = (4 if of.is_host else 256, 64 * 2048)
+    kinds = product(("float32", "bfloat16"), (True, False), ("normal", "constant"))
+    for dtype, is_sorted, data in kinds:
+        plain = of.top_k(shape, 2048, dtype=dtype, is_sorted=is_sorted, data=data)
+        order = "" if is_sorted else ", by index"
+        points = {"plain": plain, **of.of_rows(("numbers",), plain, shape)}
+        yield _sweep(f"top_k numbers of {_typed(plain)}{order}, {data}", points, NUMBERS)
+
+
+def _typed(workload: TopK) -> str:
+    return f"{' x '.join(map(str, workload.shape))} {workload.dtype}, k {workload.k}"
 
 
 def _short(workload: Workload) -> str:

@@ -17,10 +17,9 @@ ITEM_BYTES = {
     "float64": 8,
     "int64": 8,
 }
-
-
 _NOT_OF_PROBLEM = ("name", "reason", "shape", "device", "quick", "series")
-UNSORTED = ", is_sorted False"  # how the text of a problem of `TopK` ends if results are in order of index
+# How the text of a problem of `TopK` ends if results are in order of index, and its name in applications.
+UNSORTED, BY_INDEX = ", is_sorted False", ", by index"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,15 +27,15 @@ class Workload:
     """One problem: an operator, its sizes and types, and the distribution of its data."""
 
     name: str
+    """Unique within a device."""
     reason: str
-    """A name that is unique within a device, and the application that has this problem."""
+    """The application that has this problem."""
     shape: tuple[int, ...]
     """The shape of the input."""
     device: str = CPU
-    """The device on which it is measured."""
     dtype: str = "float32"
     data: str = "normal"
-    """The type of the input, and its distribution, by its name in `bench.data`."""
+    """The distribution of the input, by its name in `bench.data`."""
     quick: bool = False
     """Whether it is part of `--quick`."""
     given: bool = True
@@ -71,7 +70,7 @@ class Workload:
     @property
     def bytes_moved(self) -> int:
         """The least that must be read and written, with 4-byte indices."""
-        return self._bytes_moved()
+        raise NotImplementedError
 
     def inputs(self, source: Any) -> tuple[Any, ...]:
         """Make the arrays."""
@@ -89,9 +88,6 @@ class Workload:
         """Make the arrays beside the input."""
         return ()
 
-    def _bytes_moved(self) -> int:
-        raise NotImplementedError
-
 
 @dataclass(frozen=True, kw_only=True)
 class TopK(Workload):
@@ -103,13 +99,14 @@ class TopK(Workload):
     largest: bool = True
     is_sorted: bool = True
 
-    def _bytes_moved(self) -> int:
+    @property
+    def bytes_moved(self) -> int:
         rows = self.size // self.shape[self.axis]
         return self.size * self.item + rows * self.k * (self.item + INDEX_BYTES)
 
 
-# The average number of elements of a segment.
-SEGMENT = 92
+SEGMENT = 92  # the average number of elements of a segment
+NARROWED = 32  # by so many elements, windows are shorter than their rows
 # The arguments beside the input, for each kind of rows.
 _ROWS = {
     "lengths": ("lengths",),
@@ -163,11 +160,11 @@ class TopKOfRows(Workload):
         n_rows, size = self.shape
         if self.rows == "numbers":
             return [0] * n_rows, [size] * n_rows
-        farthest = 32
-        starts = [7 * row % farthest if self.rows == "windows" else 0 for row in range(n_rows)]
-        return starts, [size - farthest] * n_rows
+        starts = [7 * row % NARROWED if self.rows == "windows" else 0 for row in range(n_rows)]
+        return starts, [size - NARROWED] * n_rows
 
-    def _bytes_moved(self) -> int:
+    @property
+    def bytes_moved(self) -> int:
         _, lengths = self.windows
         return sum(lengths) * self.item + len(lengths) * self.k * (self.item + INDEX_BYTES)
 
@@ -185,7 +182,8 @@ class NonzeroCoordinates(Workload):
     operator = "nonzero_coordinates"
     density: float
 
-    def _bytes_moved(self) -> int:
+    @property
+    def bytes_moved(self) -> int:
         return self.size * self.item + round(self.size * self.density) * len(self.shape) * INDEX_BYTES
 
     def _input(self, source: Any) -> Any:
@@ -200,7 +198,8 @@ class Sample(Workload):
     k: int = 0
     top_p: float = 1.0
 
-    def _bytes_moved(self) -> int:
+    @property
+    def bytes_moved(self) -> int:
         return self.size * self.item + self.shape[0] * (8 + INDEX_BYTES)
 
     def _others(self, source: Any) -> tuple[Any, ...]:
@@ -221,22 +220,20 @@ class GatherND(Workload):
     """dmlops' treatment of indices out of range; "raise" checks all of them before the first write."""
 
     @property
-    def bounds(self) -> tuple[int, ...]:
-        """The dimensions that are indexed."""
-        return self.shape[self.batch_dims : self.batch_dims + self.coordinates]
+    def gathered_shape(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        batch = self.batch_dims
+        return (*self.shape[:batch], self.tuples, *self.shape[batch + self.coordinates :])
 
     @property
-    def length(self) -> int:
-        """The number of elements that one tuple selects."""
-        return prod(self.shape[self.batch_dims + self.coordinates :])
-
-    def _bytes_moved(self) -> int:
+    def bytes_moved(self) -> int:
         count = prod(self.shape[: self.batch_dims]) * self.tuples
-        return count * (self.coordinates * INDEX_BYTES + 2 * self.length * self.item)
+        return count * self.coordinates * INDEX_BYTES + 2 * prod(self.gathered_shape) * self.item
 
     def _others(self, source: Any) -> tuple[Any, ...]:
-        leading = self.shape[: self.batch_dims]
-        return (source.indices((*leading, self.tuples), self.bounds, self.index_dtype),)
+        batch = self.batch_dims
+        bounds = self.shape[batch : batch + self.coordinates]
+        return (source.indices((*self.shape[:batch], self.tuples), bounds, self.index_dtype),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,17 +241,12 @@ class DiagonalMatrix(Workload):
     """Fill a band of diagonals with `value`."""
 
     operator = "diagonal_matrix"
-    data: str = "tiled"
     begin: int
     end: int
     value: float = 0.0
 
     @property
-    def is_triangle(self) -> bool:
-        """Whether it equals `tril` of other libraries."""
-        return (self.begin, self.value) == (1, 0.0) and self.end >= self.shape[-1]
-
-    def _bytes_moved(self) -> int:
+    def bytes_moved(self) -> int:
         height, width = self.shape[-2:]
         filled = sum(
             max(0, min(row + self.end, width) - min(max(row + self.begin, 0), width)) for row in range(height)

@@ -11,7 +11,7 @@ import pytest
 from bench import answers, libraries, runner, timing
 from bench.peers import Contender, contenders
 from bench.records import seconds_of, with_peers
-from bench.runner import Bench, Pace
+from bench.runner import Bench
 from bench.suites import SUITES
 from bench.workloads import CPU, CUDA, TopK
 from tests.command_line import assert_refused, cells_of
@@ -58,55 +58,67 @@ def test_a_peer_that_fails_is_told_in_its_row(bench, monkeypatch):
     monkeypatch.setattr(libraries, "missing", lambda library, device: None)
     monkeypatch.setattr(runner, "contenders", table_of(fail, fail_later, answer))
     (row,) = bench.run([SMALL], 2)
-    ours, failed, failed_later, peer = row.outcomes
-    assert (failed.status, failed.message) == ("failed", "RuntimeError: no more")
-    assert (failed_later.status, failed_later.message) == ("failed", "StopIteration")
-    assert (ours.status, peer.status) == ("ok", "ok")
-    found = with_peers(json.loads(json.dumps(row.to_json())))
+    ours, failed, failed_later, peer = row["outcomes"]
+    assert (failed["status"], failed["message"]) == ("failed", "RuntimeError: no more")
+    assert (failed_later["status"], failed_later["message"]) == ("failed", "StopIteration")
+    assert "status" not in ours.keys() | peer.keys()
+    found = with_peers(json.loads(json.dumps(row)))
     assert found["best_peer"] == "peer.2"
-    assert found["ratio"] == peer.seconds / ours.seconds > 1
+    assert found["ratio"] == peer["seconds"] / ours["seconds"] > 1
 
 
 def test_a_wrong_answer_of_ours_is_told(bench, monkeypatch):
     monkeypatch.setattr(answers, "fault", lambda task, answer: "not sorted")
     monkeypatch.setattr(runner, "contenders", table_of())
     (row,) = bench.run([SMALL], 1)
-    assert (row.outcomes[0].status, row.outcomes[0].message) == ("wrong", "not sorted")
-    assert seconds_of(row.to_json()) > 0
+    (outcome,) = row["outcomes"]
+    assert (outcome["status"], outcome["message"]) == ("wrong", "not sorted")
+    assert seconds_of(row) > 0
+
+
+def test_libraries_that_are_not_there_are_left_out(bench, monkeypatch):
+    monkeypatch.setattr(
+        libraries, "missing", lambda library, device: "no " + library if library == "peer" else None
+    )
+    monkeypatch.setattr(runner, "contenders", table_of(fail))
+    assert [each["contender"] for each in bench.measure(SMALL, 0.01)["outcomes"]] == ["dmlops"]
+    assert bench.left_out == {"no peer"}
+
+
+def test_suites_without_peers_time_dmlops_alone(bench, monkeypatch):
+    monkeypatch.setattr(runner, "contenders", table_of(fail))
+    bench.has_peers = False
+    assert [each["contender"] for each in bench.measure(SMALL, 0.01)["outcomes"]] == ["dmlops"]
+    assert bench.left_out == set()
 
 
 def test_the_pace_of_a_run(bench, monkeypatch):
-    """Answers are checked up to a size, and no peer may take too long."""
+    """In brief suites, answers are checked up to a size, and no peer may take too long."""
     checked = []
     monkeypatch.setattr(answers, "fault", lambda task, answer: checked.append(task.workload.size))
     monkeypatch.setattr(libraries, "missing", lambda library, device: None)
     monkeypatch.setattr(runner, "contenders", table_of(lambda task: lambda: time.sleep(0.06)))
-    bench.pace = Pace(0, 0, checked_size=150)
-    for size in (149, 150, 151):
-        _, peer = bench.measure(replace(SMALL, shape=(1, size)), 0.05).outcomes
-        assert peer.message == "too slow here: a call takes 0.1 s"
-    assert checked == [149, 150]
-    bench.pace = Pace(0, patience=0.1)
-    assert bench.measure(SMALL, 0.05).outcomes[1].status == "ok"
+    monkeypatch.setattr(runner, "CHECKED_SIZE", 150)
+    for bench.is_brief in (True, False):
+        for size in (149, 150, 151):
+            _, peer = bench.measure(replace(SMALL, shape=(1, size)), 0.05)["outcomes"]
+            slow = None if bench.is_brief else "too slow here: a call takes 0.1 s"
+            assert peer.get("message") == slow
+    assert checked == [149, 150, 149, 150, 151]
 
 
 def test_workloads_share_the_time_by_the_bytes_that_they_move(bench, monkeypatch):
     asked = []
-    monkeypatch.setattr(bench, "measure", lambda workload, seconds, names: asked.append(seconds))
+    monkeypatch.setattr(bench, "measure", lambda workload, seconds: asked.append(seconds))
     assert len([*bench.run([replace(SMALL, shape=(1, n)) for n in (10, 10**7, 10**7)], 40)]) == 3
     assert asked == pytest.approx([8, 20, 40], rel=0.01)
-
-
-def test_the_kernels_of_the_clock_compile():
-    pytest.importorskip("cuda.bindings")
-    assert timing.clock_code("sm_90").code
 
 
 @pytest.mark.parametrize("suite", ["operators", "sizes"])
 def test_a_run_that_measured_nothing_is_no_success(bench_command, monkeypatch, tmp_path, suite):
     # The time is over when the copy has been timed.
     monkeypatch.setitem(SUITES, suite, replace(SUITES[suite], seconds={CPU: 1e-9}))
-    options = ("--suite", suite, "--operator", "gather_nd", "--threads", 1, "--json", "r.json")
+    options = ("--suite", suite, "--workload", "gather_nd", "--threads", 1, "--json", "r.json")
     code, printed, error = bench_command("run", *options)
     assert code == 1
     assert error.splitlines()[-1] == "dmlops: bench run: no workload was measured: out of time"

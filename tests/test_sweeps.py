@@ -3,7 +3,7 @@
 import pytest
 
 from bench.suites import SUITES
-from bench.sweeps import LIMITS, Finding, Sweep, beyond, compared
+from bench.sweeps import LIMITS, Sweep, beyond, compared
 from bench.workloads import CPU, CUDA, TopK
 
 MIB = 1 << 20
@@ -17,7 +17,7 @@ def selection(name, size, **other):
 def found(sweep, times):
     """Return the points beyond a limit, and with which they were compared."""
     seconds = {point.name: each for point, each in zip(sweep.points, times, strict=True) if each}
-    return [(each.point, each.other) for each in beyond(compared([sweep], seconds))]
+    return [(each["point"], each["other"]) for each in beyond(compared([sweep], seconds))]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_kinds(kind, per_byte, seconds, is_flagged):
 def test_the_worst_comes_first_as_a_share_of_its_limit():
     points = (selection("a", 100), selection("b", 100), selection("c", 100))
     several = [Sweep("x", points[:2], 2.0), Sweep("y", (points[0], points[2]), 1.25)]
-    expected = [Finding("c", "a", 2, 1, 2.0, 1.25), Finding("b", "a", 3, 1, 3.0, 2.0)]
-    assert compared(several, {"a": 1, "b": 3, "c": 2}) == expected
+    expected = [("c", "a", 2, 1, 2.0, 1.25), ("b", "a", 3, 1, 3.0, 2.0)]
+    assert [(*each.values(),) for each in compared(several, {"a": 1, "b": 3, "c": 2})] == expected
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA])

@@ -112,8 +112,8 @@ def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
     monkeypatch.setattr(choices, "measure", lambda watch, problems, *others: seen.extend(problems) or [])
     monkeypatch.setattr("bench.choices.Stopwatch", lambda seconds: SimpleNamespace(target=TARGET))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
-    run = importlib.import_module("bench.commands.choices").choices
-    run(element_size=[4], k=[8], rows=[1], length=[64, 128], contiguous=True, add_to=earlier)
+    run = importlib.import_module("bench.commands").choices
+    run(element_size=[4], k=[8], rows=[1], length=[64, 128], add_to=earlier)
     assert [problem[2] for problem in seen] == [64, 128, 128, 64]
     assert seen[-1] == problem
 
@@ -128,8 +128,8 @@ def test_the_table_is_written_and_what_it_costs_is_told(choices, monkeypatch, tm
     results = json.loads((choices.RESULTS / "choices-2026-11-27.json").read_text())
     (tmp_path / "few.json").write_text(json.dumps(results | {"choices": results["choices"][::150]}))
     monkeypatch.setattr(dispatch, "TABLES", tmp_path)
-    choices.write_table(tmp_path / "few.json")
-    fifth, table, rule, _ = map(float, re.findall(r"\d\.\d{4}", capsys.readouterr().out))
+    importlib.import_module("bench.choice_table").write_table(tmp_path / "few.json")
+    fifth, table, rule = map(float, re.findall(r"\d\.\d{4}", capsys.readouterr().out))
     assert 1 <= table < 1.005 < fifth < 1.5
     assert 1.005 < rule < 1.1
     written = json.loads((tmp_path / "sm_90.json").read_text())
@@ -142,7 +142,7 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     times = {"partition": 3.0, "warp": 1.5, "sort": 2.25}
     watch = SimpleNamespace(is_over=False, plan=lambda *_: SimpleNamespace(variant="partition of 4"))
     watch.compare = lambda problem, algorithms: [times.get(name) for name in algorithms]
-    found = choices.measure(watch, choices.problems(4, [8], [28], [64]))
+    found = choices.measure(watch, choices.problems(4, [8], [28], [64]), (), {})
     assert [(each.problem.sizes, each.problem.axis) for each in found] == [((28, 64), 1)] * 2 + [
         ((64, 28), 0)
     ] * 2
@@ -186,7 +186,9 @@ def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
     def cold(run, spin):
         run()
         spins.append(spin)
-        return (1, None) if len(spins) == 1 else (times[launched[-1]].pop(0) / 1e6, 1)
+        if len(spins) == 1:
+            return SimpleNamespace(is_clean=False)
+        return SimpleNamespace(is_clean=True, work=times[launched[-1]].pop(0) / 1e6)
 
     stream = SimpleNamespace(cuda_stream=5)
     made = {"cuda": SimpleNamespace(current_stream=lambda: stream)}
