@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.choices import DTYPES, ROWS, Choice, load, problems
+from bench.choices import ROWS, Choice, load, problems
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k import dispatch
 from kernels_cuda.top_k.dispatch import Kind
@@ -158,7 +158,7 @@ def write_table(results: Path) -> None:
         losses = [_with_choice(source, each, target).loss for each in tried]
         return math.exp(statistics.fmean(map(math.log, losses)))
 
-    print(f"{len(choices)} of {sum(1 for size in DTYPES for _ in problems(size))} problems were timed")
+    print(f"{len(choices)} of {sum(1 for _ in problems())} problems were timed")
     print(f"{path.name}: geometric mean of the losses")
     known = [each for each in choices if not _is_held_out(each)]
     for name, made_of, tried in (

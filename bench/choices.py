@@ -5,17 +5,18 @@ order of value and of index. Of these times, `bench.choice_table` makes the tabl
 """
 
 import functools
-import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from bench.timing import MIN_SPIN, CudaClock
+from bench import records
+from bench.timing import CudaClock, Lane, take_turns, warm_up
 from dmlops.devices import cuda
 from dmlops.operators.problem import key_masks
 from dmlops.types.data_types import named_data_type
@@ -39,12 +40,8 @@ DTYPES = {4: torch.float32, 2: torch.bfloat16, 8: torch.float64}
 MOST_BYTES = 1 << 31
 # Times of algorithms that take longer than this many times the best are not kept.
 KEPT = 1.5
-SAMPLES = 9
-# A sample is taken again if the host was too slow, with twice the time for it: at last 13 ms, enough for the
-# hundreds of launches that sort a gigabyte.
-MOST_TRIES = 8
-# An algorithm that takes this many times as long as the best one is given up after a few samples.
-HOPELESS, HOPELESS_AFTER = 3, 1
+# The shortest launches get a dozen samples in this time.
+SECONDS_OF_EACH = 0.004
 SHOWN = 60
 # Less than this is noise.
 MARGIN = 1.05
@@ -118,19 +115,20 @@ class Choice(NamedTuple):
 
 
 def problems(
-    element_size: int,
-    ks: Sequence[int] = KS,
-    row_counts: Iterable[int] = ROWS,
-    lengths: Sequence[int] = LENGTHS,
+    element_sizes: Iterable[int] | None = None,
+    ks: Sequence[int] | None = None,
+    row_counts: Sequence[int] | None = None,
+    lengths: Sequence[int] | None = None,
 ) -> Iterator[TimedProblem]:
-    """Yield the problems; those of the same input follow each other.
+    """Yield all problems, or those of some sizes; those of the same input follow each other.
 
     One element is in any order. All elements of a row, by index, are a copy, which has no other algorithm.
     """
-    for is_transposed, rows, length in itertools.product((False, True), row_counts, lengths):
+    inputs = product(element_sizes or DTYPES, (False, True), row_counts or ROWS, lengths or LENGTHS)
+    for element_size, is_transposed, rows, length in inputs:
         if rows * length * element_size > MOST_BYTES or (is_transposed and rows < FEWEST_COLUMNS):
             continue
-        for k, is_sorted in itertools.product(ks, (True, False)):
+        for k, is_sorted in product(ks or KS, (True, False)):
             if k <= length and (is_sorted or 1 < k < length):
                 yield TimedProblem(Kind(element_size, is_transposed, is_sorted), rows, length, k)
 
@@ -141,11 +139,10 @@ class Stopwatch:
     def __init__(self, seconds: float) -> None:
         self.target = cuda.target(0, "top_k")
         self.end = time.monotonic() + seconds
-        self._clock = CudaClock()
+        self.clock = CudaClock()
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is used up."""
         return time.monotonic() > self.end
 
     def plan(self, problem: TimedProblem, algorithm: str | None = None) -> Any:
@@ -155,31 +152,30 @@ class Stopwatch:
         except ValueError:
             return None
 
-    def compare(self, problem: TimedProblem, algorithms: Iterable[str]) -> list[float | None]:
-        """Return the microseconds that each algorithm takes, or None where it does not serve the problem.
+    def compare(self, problem: TimedProblem, algorithms: Iterable[str]) -> dict[str, float]:
+        """Return the microseconds that each algorithm takes that serves the problem.
 
         That is the lower quartile: a quarter of all launches take longer, whatever they do.
         """
         x = random_input(problem.sizes, DTYPES[problem.kind.element_size])
-        runs = [self._run(problem, each, x) for each in algorithms]
+        plans = {name: plan for name in algorithms if (plan := self.plan(problem, name))}
+        runs = {name: self._run(problem, plan, x) for name, plan in plans.items()}
         # Each algorithm runs once beforehand, which loads its kernels, and must give the same answer.
-        answers = [run()[1].clone() for run in runs if run]
-        if not all(torch.equal(answers[0], answer) for answer in answers[1:]):
+        first, *others = (run()[1].clone() for run in runs.values())
+        if not all(torch.equal(first, answer) for answer in others):
             msg = f"the algorithms differ: {problem}"
             raise RuntimeError(msg)
-        times: list[list[float]] = [[] for _ in runs]
-        for sample in range(SAMPLES):
-            least = min((min(found) for found in times if found), default=0.0)
-            for run, found in zip(runs, times, strict=True):
-                is_hopeless = sample > HOPELESS_AFTER and found and min(found) >= HOPELESS * least
-                if run and not is_hopeless:
-                    found.append(self._microseconds(run))
-        return [sorted(found)[len(found) // 4] if found else None for found in times]
+        lanes = {name: Lane(run) for name, run in runs.items()}
+        for lane in lanes.values():
+            warm_up(lane, self.clock)
+        take_turns([*lanes.values()], self.clock, SECONDS_OF_EACH * len(lanes))
+        for name, lane in lanes.items():
+            if lane.error or not any(sample.is_clean for sample in lane.samples):
+                msg = f"{name} has no times: {lane.error or 'the host took too long to queue a call'}"
+                raise RuntimeError(msg)
+        return {name: 1e6 * lane.quartiles()[0] for name, lane in lanes.items()}
 
-    def _run(self, problem: TimedProblem, algorithm: str, x: Any) -> Callable[[], Any] | None:
-        plan = self.plan(problem, algorithm)
-        if plan is None:
-            return None
+    def _run(self, problem: TimedProblem, plan: Any, x: Any) -> Callable[[], Any]:
         sizes = list(problem.sizes)
         sizes[problem.axis] = problem.k
         values = torch.empty(sizes, dtype=x.dtype, device="cuda")
@@ -192,14 +188,6 @@ class Stopwatch:
             return values, indices, workspace
 
         return run
-
-    def _microseconds(self, run: Callable[[], Any]) -> float:
-        for attempt in range(MOST_TRIES):
-            sample = self._clock.cold(run, MIN_SPIN * 2**attempt)
-            if sample.is_clean:
-                return sample.work * 1e6
-        msg = f"the host took longer than {MIN_SPIN * 2**attempt * 1e6:.0f} us to queue a call"
-        raise RuntimeError(msg)
 
 
 @functools.lru_cache(maxsize=1)
@@ -231,13 +219,9 @@ def measure(
         others = {name: each for name, each in before.items() if name not in only}
         names = [*only, *sorted(others, key=others.__getitem__)[:1]] if only else [*ALGORITHMS]
         try:
-            found = zip(names, watch.compare(problem, names), strict=True)
+            choices.append(Choice(problem, chosen, others | watch.compare(problem, names)))
         except RuntimeError as error:
             print(f"FAILED: {problem}: {error}", flush=True)
-            continue
-        kept = {name: each for name, each in others.items() if name not in names}
-        kept |= {name: each for name, each in found if each is not None}
-        choices.append(Choice(problem, chosen, kept))
     return choices
 
 
@@ -284,13 +268,13 @@ def write_results(
         measured |= {*json.loads(earlier.read_text())["measured"]}
         kept = load(earlier)
     found = {each.problem: each for each in (*kept, *choices)}
-    lines = ",\n".join(json.dumps(found[problem].to_json()) for problem in sorted(found))
-    about = {
+    record = {
         "measured": sorted(measured),
         "arch": target.arch,
         "multiprocessors": target.multiprocessors,
         "block_shared_bytes": target.block_shared_bytes,
         "fields": [*Kind._fields, "rows", "length", "k", "microseconds"],
+        "choices": [found[problem].to_json() for problem in sorted(found)],
     }
-    path.write_text(f'{json.dumps(about)[:-1]}, "choices": [\n{lines}\n]}}\n')
+    records.write(path, record)
     return path

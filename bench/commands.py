@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench import records
-from bench.report import line, print_comparison, print_report, why_not
+from bench.report import line, print_report, why_not
 from dmlops import get_num_threads
 from dmlops.cli.console import err, out
 from dmlops.cli.ending import fail
@@ -55,7 +55,7 @@ Json = Annotated[Path | None, option("OUT.json", "Write the results to this file
 @app.command()
 def run(
     suite: Annotated[
-        str, option("NAME", "operators, serving, sampling, rows, data, layouts or sizes.", True)
+        str, option("NAME", "operators, serving, sampling, rows, data or sizes.", True)
     ] = "operators",
     device: Device = Where.CPU,
     threads: Annotated[int | None, option("N", "Threads for every library.", "all", least=1)] = None,
@@ -76,9 +76,8 @@ def run(
 ) -> None:
     """Compare dmlops with the other libraries that are installed, each in its best form.
 
-    The suites: all operators, the top-k of serving language models on a GPU, tokens of language
-    models, and sweeps of dmlops alone through windows and segments, kinds of data, types and layouts, and
-    sizes, which look for slow cases.
+    The suites: all operators, the top-k of serving language models on a GPU, tokens of language models, and
+    sweeps of dmlops alone through windows and segments, kinds of data, and sizes, which look for slow cases.
     """
     from bench.suites import SUITES  # noqa: PLC0415 - for this command only
 
@@ -96,7 +95,7 @@ def run(
             records.write(results, record)
     print_report(record)
     if results is not None:
-        out.print(f"Results: {results}. To print them again: python -m bench report {results}")
+        out.print(f"Results: {results}.")
     _check(record["workloads"])
 
 
@@ -173,23 +172,6 @@ def _check(rows: Sequence["Record"]) -> None:
 
 
 @app.command()
-def report(
-    files: Annotated[list[Path], typer.Argument(help="One or two files that `--json` has written.")],
-) -> None:
-    """Print the results of one run, or the times of dmlops in two runs side by side."""
-    if len(files) > 2:
-        fail("bench report: it takes one or two files")
-    read = [records.read(path) for path in files]
-    try:
-        if len(read) == 2:
-            print_comparison(read[0], read[1], [path.stem for path in files])
-        else:
-            print_report(read[0])
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        fail(f"{files[0]}: the file has no results that can be shown: {type(error).__name__}: {error}")
-
-
-@app.command()
 def host(
     device: Device = Where.CPU,
     new: Annotated[
@@ -249,11 +231,5 @@ def choices(
             fail(f"--algorithm: got {name!r}; it must be one of {', '.join(ALGORITHMS)}")
         if add_to is None:
             fail(f"--algorithm: got {name!r} alone; --add-to must name the file that its times are added to")
-    asked = [
-        problem
-        for size in element_size or choices.DTYPES
-        for problem in choices.problems(
-            size, k or choices.KS, rows or choices.ROWS, length or choices.LENGTHS
-        )
-    ]
+    asked = choices.problems(element_size, k, rows, length)
     out.print(f"\nwritten: {choices.search(seconds, asked, algorithm or (), add_to)}")

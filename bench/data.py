@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bench.libraries import empty, missing, not_served
+from bench.libraries import missing, not_served
 from bench.workloads import CPU, CUDA
 
 SEED = 2026
 DISTINCT = 16
 EQUAL = 131  # equal elements in a row: more than a warp or a small buffer holds
 CODES = 256
-LAYOUTS = ("contiguous", "strided", "transposed")
 Shape = tuple[int, ...]
 
 
@@ -44,19 +43,6 @@ class NumPySource:
 
     def copy(self, array: Any) -> Any:
         return array.copy()
-
-    def laid_out(self, array: Any, layout: str) -> Any:
-        """Return the same elements in another layout: with gaps between elements, or transposed."""
-        if layout == "contiguous":
-            return array
-        *leading, height, width = array.shape if array.ndim > 1 else (1, *array.shape)
-        if layout == "strided":
-            view = empty(array, (*leading, height, 2 * width))[..., ::2]
-        else:
-            view = empty(array, (*leading, width, height)).swapaxes(-1, -2)
-        view = view if array.ndim > 1 else view[0]
-        view[...] = array
-        return view
 
     def uniform(self, shape: Shape) -> Any:
         """Return random numbers in [0, 1)."""

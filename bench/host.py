@@ -5,15 +5,15 @@ empty cache directory and with the kernels in it; the import of dmlops comes aft
 and on a GPU after CUDA has been started.
 """
 
-import functools
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bench.timing import HostClock, Lane, warm_up
 from bench.workloads import CPU, CUDA
 from dmlops.cli.console import out
 
-Figures = dict[str, float | None]
+Figures = Mapping[str, float | None]
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 200  # of which the shortest mean counts
@@ -31,13 +31,30 @@ LENGTHS = range(1000, 9000)  # of the loop that is compiled
 COMPILED, FOUND = 3, 9  # processes
 CLOCK = HostClock(threads=1)
 RNG = np.random.default_rng(0)
-# The calls of processes, of these arrays.
-ARRAYS = {
-    "x": "np.random.default_rng(0).standard_normal((4, 64), np.float32)",
-    "rows": "np.random.default_rng(0).standard_normal((64, 5000), np.float32)",
-    "row": "np.random.default_rng(0).standard_normal(2_000_000, np.float32)",
-    "indices": "np.arange(4).reshape(4, 1)",
+# What makes the arrays of the n-th size, the call, which takes `out`, and the library's own function.
+SMALL_CALLS: dict[str, tuple[Callable[[int], Any], Callable[..., Any], Callable[..., Any]]] = {
+    "top_k": (
+        lambda n: (RNG.standard_normal((3, 70 + n)).astype("float32"),),
+        partial(dmlops.top_k, k=5),
+        lambda library, x: (library.topk if hasattr(library, "topk") else library.argpartition)(x, 5),
+    ),
+    "nonzero_coordinates": (
+        lambda n: (RNG.random(200 + n) < 0.2,),
+        dmlops.nonzero_coordinates,
+        lambda library, x: x.nonzero(),
+    ),
+    "gather_nd": (
+        lambda n: (RNG.standard_normal((5, 20)).astype("float32"), RNG.integers(0, 5, (7 + n, 1))),
+        dmlops.gather_nd,
+        lambda library, x, indices: x[indices[:, 0]],
+    ),
+    "tril": (
+        lambda n: (RNG.standard_normal((4, 10 + n)).astype("float32"),),
+        dmlops.tril,
+        lambda library, x: library.tril(x),
+    ),
 }
+# The first calls of processes.
 CALLS = {
     "top_k, short rows": "dmlops.top_k(x, 5)",
     "top_k, rows": "dmlops.top_k(rows, 100)",
@@ -48,16 +65,22 @@ CALLS = {
     "gather_nd, clip": "dmlops.gather_nd(x, indices, mode='clip')",
     "diagonal_matrix": "dmlops.diagonal_matrix(x, value=3)",
 }
-# How processes import a library, give it NumPy's arrays, and wait for a device.
-PROCESS_OF = {
-    CPU: ("", "{}", ""),
-    CUDA: ("import torch", "torch.from_numpy({}).cuda()", "torch.cuda.synchronize()"),
+# How their arrays come to a device, and how they wait for it.
+ON_DEVICE = {
+    CPU: ("", ""),
+    CUDA: (
+        "import torch\n"
+        "x, rows, row, indices = (torch.from_numpy(array).cuda() for array in (x, rows, row, indices))",
+        "torch.cuda.synchronize()",
+    ),
 }
 PROCESS = """
 import time
 import numpy as np
-{imports}
-{arrays}
+shapes = (4, 64), (64, 5000), (2_000_000,)
+x, rows, row = (np.random.default_rng(0).standard_normal(shape, np.float32) for shape in shapes)
+indices = np.arange(4).reshape(4, 1)
+{moved}
 {wait}
 times = [time.perf_counter()]
 import dmlops
@@ -69,67 +92,18 @@ print(*(1000 * (after - before) for before, after in zip(times, times[1:])))
 """
 
 
-class Call(NamedTuple):
-    """A call of one operator on arrays of any size."""
-
-    inputs: Callable[[int], Sequence[Any]]
-    """Makes the arrays of the n-th size."""
-    call: Callable[..., Any]
-    """The call; it takes `out`."""
-    peer: Callable[..., Any]
-    """The library's own function, of its module and the arrays."""
-
-
-def _own_top_k(library: Any, x: Any) -> Any:
-    return library.topk(x, 5) if hasattr(library, "topk") else library.argpartition(x, 5)
-
-
-SMALL_CALLS = {
-    "top_k": Call(
-        lambda n: (RNG.standard_normal((3, 70 + n)).astype("float32"),),
-        functools.partial(dmlops.top_k, k=5),
-        _own_top_k,
-    ),
-    "nonzero_coordinates": Call(
-        lambda n: (RNG.random(200 + n) < 0.2,),
-        dmlops.nonzero_coordinates,
-        lambda library, x: x.nonzero(),
-    ),
-    "gather_nd": Call(
-        lambda n: (RNG.standard_normal((5, 20)).astype("float32"), RNG.integers(0, 5, (7 + n, 1))),
-        dmlops.gather_nd,
-        lambda library, x, indices: x[indices[:, 0]],
-    ),
-    "tril": Call(
-        lambda n: (RNG.standard_normal((4, 10 + n)).astype("float32"),),
-        dmlops.tril,
-        lambda library, x: library.tril(x),
-    ),
-}
-
-
-class Library(NamedTuple):
-    """An array library on a device: its module, how it takes NumPy's arrays, and how to wait for it."""
-
-    module: Any
-    convert: Callable[[Any], Any]
-    wait: Callable[[], None]
-
-
-def _calls(device: str) -> Iterator[tuple[str, Call, Library]]:
-    """Yield the small calls of each library that is installed and has arrays on a device."""
-    libraries = {"numpy": Library(np, np.asarray, lambda: None)} if device == CPU else {}
+def _libraries(device: str) -> Iterator[tuple[str, Any, Callable[[Any], Any], Callable[[], None]]]:
+    """Yield each library of arrays on a device, how it takes NumPy's arrays, and how to wait for it."""
+    if device == CPU:
+        yield "numpy", np, np.asarray, lambda: None
     try:
         import torch  # noqa: PLC0415
-
-        torch.set_num_threads(1)
-        wait = torch.cuda.synchronize if device == CUDA else lambda: None
-        libraries["torch"] = Library(torch, lambda array: torch.from_numpy(array).to(device), wait)
     except ImportError:
         out.print("torch is not installed")
-    for name, library in libraries.items():
-        for function, call in SMALL_CALLS.items():
-            yield f"{name}, {function}", call, library
+        return
+    torch.set_num_threads(1)
+    wait = torch.cuda.synchronize if device == CUDA else lambda: None
+    yield "torch", torch, lambda array: torch.from_numpy(array).to(device), wait
 
 
 def _microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
@@ -145,21 +119,21 @@ def _microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
 
 def small_calls(device: str) -> Iterator[tuple[str, Figures]]:
     """Yield each call's microseconds by what it is made on."""
-    for name, (make, function, _), library in _calls(device):
-        inputs = make(0)
-        first, *rest = map(library.convert, inputs)
-        view = library.convert(np.stack([inputs[0]] * 2))[1]
-        strided = library.convert(np.repeat(inputs[0], 2, -1))[..., ::2]
-        # Given outputs need room for the coordinates of every element.
-        size = {"size": inputs[0].size} if "nonzero" in name else {}
-        given = function(first, *rest, **size)
-        calls = {
-            "owner": functools.partial(function, first, *rest),
-            "view": functools.partial(function, view, *rest),
-            "strided": functools.partial(function, strided, *rest),
-            "out given": functools.partial(function, first, *rest, out=given),
-        }
-        yield name, {what: _microseconds(call, library.wait) for what, call in calls.items()}
+    for library, _, convert, wait in _libraries(device):
+        for name, (make, function, _) in SMALL_CALLS.items():
+            inputs = make(0)
+            first, *rest = map(convert, inputs)
+            view = convert(np.stack([inputs[0]] * 2))[1]
+            strided = convert(np.repeat(inputs[0], 2, -1))[..., ::2]
+            # Given outputs need room for the coordinates of every element.
+            size = {"size": inputs[0].size} if name == "nonzero_coordinates" else {}
+            calls = {
+                "owner": partial(function, first, *rest),
+                "view": partial(function, view, *rest),
+                "strided": partial(function, strided, *rest),
+                "out given": partial(function, first, *rest, out=function(first, *rest, **size)),
+            }
+            yield f"{library}, {name}", {what: _microseconds(call, wait) for what, call in calls.items()}
 
 
 def new_sizes(device: str) -> Iterator[tuple[str, Figures]]:
@@ -168,23 +142,21 @@ def new_sizes(device: str) -> Iterator[tuple[str, Figures]]:
     A repeated call comes after each new one, so that both see the machine in the same state. Figures are
     medians. The last call is one in compiled code, over thousands of lengths and over one length.
     """
-    for name, (make, function, peer), library in _calls(device):
-        arrays = [[library.convert(array) for array in make(n)] for n in range(N_SIZES)]
-        known = arrays[N_SIZES // 2]
-        for _ in range(20):
-            function(*known)
-            peer(library.module, *known)
-        samples: dict[str, list[float]] = {"new": [], "repeated": [], "peer": []}
-        for given in arrays:
-            calls = (
-                functools.partial(function, *given),
-                functools.partial(function, *known),
-                functools.partial(peer, library.module, *given),
-            )
-            for times, call in zip(samples.values(), calls, strict=True):
-                library.wait()
-                times.append(CLOCK.sample(Lane(call)).work)
-        yield name, {what: 1e6 * statistics.median(times) for what, times in samples.items()}
+    for library, module, convert, wait in _libraries(device):
+        for name, (make, function, peer) in SMALL_CALLS.items():
+            arrays = [[convert(array) for array in make(n)] for n in range(N_SIZES)]
+            known = arrays[N_SIZES // 2]
+            for _ in range(20):
+                function(*known)
+                peer(module, *known)
+            samples: dict[str, list[float]] = {"new": [], "repeated": [], "peer": []}
+            for given in arrays:
+                calls = (partial(function, *given), partial(function, *known), partial(peer, module, *given))
+                for times, call in zip(samples.values(), calls, strict=True):
+                    wait()
+                    times.append(CLOCK.sample(Lane(call)).work)
+            figures = {what: 1e6 * statistics.median(times) for what, times in samples.items()}
+            yield f"{library}, {name}", figures
     if device == CPU:
         yield "njit, top_k", _nopython_figures()
 
@@ -203,17 +175,15 @@ def _nopython_figures() -> Figures:
     same = np.full_like(lengths, int(lengths.mean()))
     many(x, lengths[[0, -1]])  # compiles the loop, and loads the kernels
     new, repeated = (
-        1e6 * CLOCK.sample(Lane(functools.partial(many, x, given))).work / len(LENGTHS)
-        for given in (lengths, same)
+        1e6 * CLOCK.sample(Lane(partial(many, x, given))).work / len(LENGTHS) for given in (lengths, same)
     )
     return {"new": new, "repeated": repeated, "peer": None}
 
 
 def process(call: str, device: str) -> str:
     """Return the program of a process that makes one call."""
-    imports, convert, wait = PROCESS_OF[device]
-    arrays = "\n".join(f"{name} = {convert.format(text)}" for name, text in ARRAYS.items() if name in call)
-    return PROCESS.format(imports=imports, arrays=arrays, wait=wait, call=call)
+    moved, wait = ON_DEVICE[device]
+    return PROCESS.format(moved=moved, wait=wait, call=call)
 
 
 def _milliseconds(program: str, cache: Path) -> list[float]:
@@ -229,10 +199,10 @@ def first_calls(device: str) -> Iterator[tuple[str, Figures]]:
 
     Figures are medians of several processes.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        for number, (name, call) in enumerate(CALLS.items()):
+    for name, call in CALLS.items():
+        with tempfile.TemporaryDirectory() as folder:
             program = process(call, device)
-            caches = [Path(folder, f"{number}-{i}") for i in range(COMPILED)]
+            caches = [Path(folder, str(number)) for number in range(COMPILED)]
             compiled = [_milliseconds(program, cache)[1] for cache in caches]
             imported, found = zip(*(_milliseconds(program, caches[0]) for _ in range(FOUND)), strict=True)
             samples = {"imported": imported, "found": found, "compiled": compiled}

@@ -144,7 +144,26 @@ def onnx_call(
     `inputs` are NumPy arrays, in the operator's order, and `outputs` arrays to write to; where a type stands
     instead, every call makes a new array. Types without a kernel of ONNX Runtime raise NotServedError.
     """
-    session = _onnx_session(operator, threads, inputs, outputs, attributes)
+    onnx, runtime = module("onnx"), module("onnxruntime")
+    element, describe = onnx.helper.np_dtype_to_tensor_dtype, onnx.helper.make_tensor_value_info
+    types = {name: each.dtype if is_numpy(each) else np.dtype(each) for name, each in outputs.items()}
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(operator, list(inputs), list(outputs), **attributes)],
+        operator,
+        [describe(name, element(array.dtype), array.shape) for name, array in inputs.items()],
+        [describe(name, element(dtype), None) for name, dtype in types.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", _ONNX_OPSET)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_ONNX_IR).SerializeToString()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4
+    try:
+        session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exception types have no public names
+        if "NOT_IMPLEMENTED" in str(error) or "invalid" in str(error).lower():
+            not_served("no kernel for this type")
+        raise
     binding = session.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
@@ -158,32 +177,5 @@ def onnx_call(
         session.run_with_iobinding(binding)
         return binding
 
-    # The binding refers to this memory by address only.
-    call.keep_alive = (inputs, outputs)  # type: ignore[attr-defined]
+    call.keep_alive = (inputs, outputs)  # type: ignore[attr-defined]  # the binding has their addresses only
     return call
-
-
-def _onnx_session(
-    operator: str, threads: int, inputs: dict[str, Any], outputs: dict[str, Any], attributes: dict[str, Any]
-) -> Any:
-    onnx, runtime = module("onnx"), module("onnxruntime")
-    element, describe = onnx.helper.np_dtype_to_tensor_dtype, onnx.helper.make_tensor_value_info
-    types = {name: output.dtype if is_numpy(output) else np.dtype(output) for name, output in outputs.items()}
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node(operator, list(inputs), list(outputs), **attributes)],
-        operator,
-        [describe(name, element(array.dtype), array.shape) for name, array in inputs.items()],
-        [describe(name, element(dtype), None) for name, dtype in types.items()],
-    )
-    opsets = [onnx.helper.make_opsetid("", _ONNX_OPSET)]
-    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_ONNX_IR)
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 4
-    providers = ["CPUExecutionProvider"]
-    try:
-        return runtime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    except Exception as error:  # ONNX Runtime's exception types have no public names
-        if "NOT_IMPLEMENTED" in str(error) or "invalid" in str(error).lower():
-            not_served("no kernel for this type")
-        raise

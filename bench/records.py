@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 from bench.peers import OURS, Contract, library_of
 from bench.workloads import BY_INDEX, UNSORTED
 from dmlops import __version__
-from dmlops.cli.ending import fail, users_errors
+from dmlops.cli.ending import users_errors
 from dmlops.cli.info import version
 from dmlops.cli.outputs import replaced
 from dmlops.cli.placement import cpu_name, cuda_devices
 
 Record = Mapping[str, Any]
 
-FORMAT = 2
 PACKAGES = (
     *("numpy", "numba", "numba-cuda", "torch", "onnxruntime", "jax", "bottleneck"),
     *("cupy-cuda13x", "cupy-cuda12x", "flashinfer-python", "cuda-cccl", "sglang", "triton"),
@@ -59,7 +58,7 @@ def new_record(device: str, threads: int, quick: bool = False) -> dict[str, Any]
         machine["gpu"] = cuda_devices()[0].name
     versions = {name: found for name in PACKAGES if (found := version(name)) != "not installed"}
     return {
-        "format": FORMAT,
+        "format": 2,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python -m bench", *sys.argv[1:]]),
         "device": device,
@@ -94,18 +93,6 @@ def write(path: Path, record: Record) -> None:
     content = "{" + ",\n".join(parts) + "}\n"
     with users_errors(str(path)), replaced(path) as stream:
         stream.write(content.encode("utf-8", "backslashreplace"))  # names of files may contain surrogates
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Read a results file; fail if it has no results of this version."""
-    with users_errors(str(path)):
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except RecursionError:
-            record = None
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        fail(f"{path}: the file has no results of this version of `python -m bench`")
-    return record
 
 
 def outcome_of(row: Record, contender: str = OURS) -> Record:

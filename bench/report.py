@@ -1,4 +1,4 @@
-"""The report about results, as `python -m bench run` ends with it, and of two runs side by side."""
+"""The report about results, with which `python -m bench run` ends."""
 
 import statistics
 from collections import Counter
@@ -77,10 +77,6 @@ def _table(title: str, *heads: str) -> Table:
     return table
 
 
-def _factor(number: float) -> Text:
-    return Text(f"{ratio(number)} x", "green" if number >= 1 else "red")
-
-
 def _cells(row: Record, bandwidth: float) -> list[str | Text]:
     seconds = seconds_of(row)
     own, share = Text(why_not(row), "red"), ""
@@ -96,7 +92,7 @@ def _cells(row: Record, bandwidth: float) -> list[str | Text]:
     return [
         row["name"],
         own,
-        _factor(row["ratio"]) if row["ratio"] else "",
+        Text(f"{ratio(row['ratio'])} x", "green" if row["ratio"] >= 1 else "red") if row["ratio"] else "",
         _best_peer(row) if row["best_peer"] else "",
         share,
         ", ".join(f"{name} {duration(each)}" for each, name in others),
@@ -144,23 +140,3 @@ def _print_notes(console: Console, rows: Sequence[Record]) -> None:
         lines.append(f"{reason}: {', '.join(names)}")
     for text in lines:
         console.print(Padding(Text(text, "dim"), (0, 0, 0, 2), expand=False))
-
-
-def print_comparison(before: Record, after: Record, names: Sequence[str]) -> None:
-    """Print the workloads in which dmlops was timed in both runs, the largest slowdown first."""
-    earlier = {row["name"]: seconds_of(row) for row in before["workloads"]}
-    both = [
-        (first / second, row["name"], first, second)
-        for row in after["workloads"]
-        if (first := earlier.get(row["name"])) and (second := seconds_of(row))
-    ]
-    if not both:
-        out.print("No workload was timed in both runs.")
-        return
-    console = plain_console(width=out.width if out.is_terminal else FILE_WIDTH)
-    table = _table("dmlops in two runs", "workload", *names, "faster")
-    for factor, name, first, second in sorted(both):
-        table.add_row(name, duration(first), duration(second), _factor(factor))
-    console.print(table)
-    median = ratio(statistics.median(each[0] for each in both))
-    console.print(f"{counted(len(both), 'workload')}; in the median, {names[1]} is {median} times as fast.")

@@ -32,10 +32,6 @@ PATIENCE = 0.25
 CHECKED_SIZE = 1 << 21
 
 
-class DeviceLostError(Exception):
-    """The GPU no longer responds, and nothing else can be measured."""
-
-
 def row_of(workload: Workload, outcomes: Sequence[dict[str, Any]]) -> Row:
     """Return the row of a results file: a workload and the outcomes of its contenders."""
     names = ("name", "operator", "problem", "series", "bytes_moved")
@@ -71,18 +67,14 @@ class Bench:
     def run(self, table: Sequence[Workload], seconds: float) -> Iterator[Row]:
         """Measure the workloads one after the other, and skip those that do not fit into the time."""
         deadline = time.perf_counter() + seconds
-        lost = ""
         for done, workload in enumerate(table):
             left = deadline - time.perf_counter()
-            if not lost and left > 0:
+            if left > 0:
                 shares = [1 + each.bytes_moved / HEAVY_BYTES[self.device] for each in table[done:]]
-                try:
-                    yield self.measure(workload, left * shares[0] / sum(shares))
-                    continue
-                except DeviceLostError as error:
-                    lost = str(error)
-            ours = contenders(workload.operator, self.device)[0]
-            yield row_of(workload, [self._outcome(ours, workload, "skipped", lost or OUT_OF_TIME)])
+                yield self.measure(workload, left * shares[0] / sum(shares))
+            else:
+                ours = contenders(workload.operator, self.device)[0]
+                yield row_of(workload, [self._outcome(ours, workload, "skipped", OUT_OF_TIME)])
 
     def _contenders(self, workload: Workload) -> list[Contender]:
         """Return the contenders that are installed."""
@@ -123,7 +115,7 @@ class Bench:
         }
 
     def measure(self, workload: Workload, seconds: float) -> Row:
-        """Measure one workload in about `seconds`; a GPU that no longer responds raises DeviceLostError."""
+        """Measure one workload in about `seconds`."""
         start = prepared = time.perf_counter()
         everybody = self._contenders(workload)
         allowed = max(seconds, PATIENCE) if self.is_brief else seconds
@@ -170,7 +162,7 @@ class Bench:
             copies = min(-(-CACHE_FACTOR * self.clock.cache_bytes // max(size, 1)), MAX_COPIES)
             copies = SMALL_COPIES if size < SMALL_BYTES else max(copies, 1)
             for _ in range(copies - 1):
-                tasks.append(Task(workload, workload.copies(self._source, inputs), self.threads))
+                tasks.append(Task(workload, tuple(map(self._source.copy, inputs)), self.threads))
         return tasks
 
     def call(self, who: Contender, tasks: Sequence[Task]) -> Call:
@@ -217,9 +209,6 @@ class Bench:
             }
 
     def _recover(self) -> None:
+        """Free the memory of a GPU; one that no longer responds raises an error, which ends the run."""
         if isinstance(self.clock, CudaClock):
-            try:
-                self.clock.release_memory()
-            except Exception as error:
-                message = f"the GPU was lost: {libraries.first_line(error)}"
-                raise DeviceLostError(message) from error
+            self.clock.release_memory()

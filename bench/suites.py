@@ -9,47 +9,38 @@ from dataclasses import dataclass
 from itertools import product
 
 from bench import sweeps
-from bench.operators import ATTENTION, ROUTING, operators
+from bench.operators import operators
 from bench.sweeps import Sweep
 from bench.workloads import BY_INDEX, CPU, CUDA, Sample, TopK, Workload
 
 VOCABULARY = 128256
 SINGLE, FLOATS = ("float32",), ("float32", "bfloat16")
-# The reason, the numbers of rows, their types, and their lengths, each with a k.
-APPLICATIONS: dict[str, tuple[str, Sequence[int], Sequence[str], Iterable[tuple[int, int]]]] = {
-    "indexer": (
-        ATTENTION,
-        (1, 16, 64, 512),
-        FLOATS,
-        [(1 << exponent, 2048) for exponent in (*range(12, 19), 20)],
-    ),
-    "gating": (ROUTING, (1, 64, 4096, 65536), SINGLE, [*product((64, 128, 256, 512), (1, 2, 4, 8))]),
+# The numbers of rows, their types, and their lengths, each with a k.
+APPLICATIONS: dict[str, tuple[Sequence[int], Sequence[str], Iterable[tuple[int, int]]]] = {
+    # Sparse attention keeps the keys with the largest scores.
+    "indexer": ((1, 16, 64, 512), FLOATS, [(1 << bits, 2048) for bits in (*range(12, 19), 20)]),
+    # Routers select a few experts per token.
+    "gating": ((1, 64, 4096, 65536), SINGLE, [*product((64, 128, 256, 512), (1, 2, 4, 8))]),
+    # A token is sampled from logits; the lengths are those of common vocabularies.
     "sampling": (
-        "sampling from a language model's logits; the lengths are those of common vocabularies",
         (1, 8, 64, 256),
         (*FLOATS, "float16"),
         [*product((32000, VOCABULARY, 151936, 262144), (1, 20, 50))],
     ),
+    # Nearest neighbours by score, one row per query.
     "vector search": (
-        "nearest neighbours by score, one row per query",
         (1, 10, 100, 1000),
         SINGLE,
         [*product((100_000, 1_000_000, 10_000_000), (10, 100, 1000))],
     ),
     "indexer 2026": (
-        "sparse attention of the models of 2026, each with its k",
         (1, 16, 64, 512),
         FLOATS,
         [*product((8192, 32768, 131072), (512, 1024, 2048, 4096))],
     ),
-    "medium rows": (
-        "rows that one block can hold, of a size between that of routers and that of vocabularies",
-        (64, 512, 4096),
-        FLOATS,
-        [*product((8192, 32768), (64, 256, 1000))],
-    ),
+    # Rows that one block can hold, of a size between that of routers and that of vocabularies.
+    "medium rows": ((64, 512, 4096), FLOATS, [*product((8192, 32768), (64, 256, 1000))]),
     "gating 2026": (
-        "routers of the models of 2026",
         (1, 64, 4096, 65536),
         SINGLE,
         [(256, 6), (384, 8), (512, 10), (512, 22), (896, 16)],
@@ -61,11 +52,10 @@ def serving(device: str) -> Iterator[Workload]:
     """Yield the problems of all applications, in order of value and of index; there are none on the CPU."""
     if device != CUDA:
         return
-    for application, (reason, row_counts, dtypes, columns) in APPLICATIONS.items():
+    for application, (row_counts, dtypes, columns) in APPLICATIONS.items():
         for dtype, rows, (size, k), is_sorted in product(dtypes, row_counts, columns, (True, False)):
             yield TopK(
                 name=f"{application} {rows} x {size} {dtype}, k {k}{'' if is_sorted else BY_INDEX}",
-                reason=reason,
                 device=device,
                 shape=(rows, size),
                 dtype=dtype,
@@ -82,7 +72,6 @@ def sampling(device: str) -> Iterator[Workload]:
     for rows, dtype, (k, top_p) in product(row_counts, FLOATS, filters):
         yield Sample(
             name=f"sample {rows} x {VOCABULARY} {dtype}, k {k or 'all'}, top_p {top_p}",
-            reason="the next token of each request",
             device=device,
             shape=(rows, VOCABULARY),
             dtype=dtype,
@@ -119,6 +108,5 @@ SUITES = {
     "sampling": Suite(sampling, {CPU: 60.0, CUDA: 60.0}, has_peers=True),
     "rows": Suite(sweeps.rows, {CPU: 30.0, CUDA: 60.0}),
     "data": Suite(sweeps.kinds_of_data, {CPU: 240.0, CUDA: 150.0}),
-    "layouts": Suite(sweeps.layouts, {CPU: 240.0, CUDA: 150.0}),
     "sizes": Suite(sweeps.sizes, {CPU: 240.0, CUDA: 150.0}),
 }

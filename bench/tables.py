@@ -32,11 +32,7 @@ GPU = "h100-2026-11-27"
 CPU = "epyc-2threads-2026-11-27"
 LANDSCAPES = ("landscape-h100-2026-11-25-flashinfer", "landscape-h200-2026-11-24")
 CONTESTED = "contest-h100-2026-11-26"
-NEW_SIZES = (
-    ("new_sizes/h200-2026-11-28", "new_sizes/h200-2026-11-28-before"),
-    ("new_sizes/xeon-2026-11-29", "new_sizes/xeon-2026-11-28-before"),
-)
-"""Files, and those of the version that planned each size in Python."""
+NEW_SIZES = ("new_sizes/h200-2026-11-28", "new_sizes/xeon-2026-11-29")
 SAMPLED = "sampling-h200-2026-11-29"
 ROWS = "rows-h200-2026-11-29"
 SWEEPS = ("cliffs-h100-2026-11-27", "epyc-1thread-data-2026-11-27")
@@ -294,16 +290,24 @@ def _sweeps() -> str:
 
 
 def _new_sizes() -> str:
-    """Return the host time of calls of sizes that were not seen before, also of the version before kinds."""
-    rows = []
-    for file, before in NEW_SIZES:
-        old = {each["call"]: each["new"] for each in _record(before)["new_sizes"]}
-        for each in _record(file)["new_sizes"]:
-            times = each["new"], each["repeated"]
-            peer = "" if each["peer"] is None else f"{each['peer']:.1f}"
-            figures = (*(f"{time:.1f}" for time in times), ratio(times[0] / times[1]), peer)
-            was = old.get(each["call"])
-            rows.append((each["call"], where(file), *figures, "" if was is None else f"{was:.1f}"))
+    """Return the host time of calls of sizes not seen before; `before` planned each of them in Python."""
+
+    def shown(microseconds: float | None) -> str:
+        return "" if microseconds is None else f"{microseconds:.1f}"
+
+    rows = [
+        (
+            each["call"],
+            where(file),
+            shown(each["new"]),
+            shown(each["repeated"]),
+            ratio(each["new"] / each["repeated"]),
+            shown(each["peer"]),
+            shown(each["before"]),
+        )
+        for file in NEW_SIZES
+        for each in _record(file)["new_sizes"]
+    ]
     heads = ("Call", "Machine", "New size, us", "Repeated, us", "Ratio", "The library's own, us")
     return _lines((*heads, "New size before kinds, us"), rows)
 

@@ -58,7 +58,8 @@ class Lane:
     @property
     def kept(self) -> list[float]:
         """The times of the work that count: those of clean samples, if there are any."""
-        return [each.work for each in self.samples if each.is_clean] or [each.work for each in self.samples]
+        clean = [each for each in self.samples if each.is_clean]
+        return [each.work for each in clean or self.samples]
 
     def quartiles(self) -> list[float]:
         """Return the times that a quarter, half and three quarters of those that count are below."""
@@ -74,7 +75,8 @@ class HostClock:
     """Times calls that return when their work is done."""
 
     def __init__(self, threads: int) -> None:
-        self._pause = SETTLE_SECONDS if threads > 1 else 0.0
+        # Threads of other libraries go to sleep between two contenders.
+        self.pause = SETTLE_SECONDS if threads > 1 else 0.0
 
     def sample(self, lane: Lane) -> Sample:
         """Time one call, or the mean of a few very short ones."""
@@ -87,10 +89,6 @@ class HostClock:
         seconds = (time.perf_counter() - start) / repeats
         return Sample(seconds, seconds)
 
-    def settle(self) -> None:
-        """Let the machine become idle between two contenders: threads of other libraries go to sleep."""
-        time.sleep(self._pause)
-
 
 class CudaClock:
     """Times GPU work between two events of torch, on inputs that are not in the L2 cache.
@@ -98,6 +96,8 @@ class CudaClock:
     Before the first event, a kernel reads a buffer that fills the cache several times, and others spin until
     all work is in the queue.
     """
+
+    pause = 0.0  # a sample ends with an idle GPU
 
     def __init__(self) -> None:
         torch = importlib.import_module("torch")
@@ -132,9 +132,6 @@ class CudaClock:
         self._end.synchronize()
         del result
         return Sample(self._start.elapsed_time(self._end) / 1e3, host, was_queued)
-
-    def settle(self) -> None:
-        """Do nothing: a sample ends with an idle GPU."""
 
     def release_memory(self) -> None:
         """Wait for the GPU, and free what torch holds in its pool, so that the next library can use it."""
@@ -172,7 +169,7 @@ def take_turns(lanes: Sequence[Lane], clock: Clock, seconds: float) -> None:
             for lane in lanes:
                 if lane.is_done(share):
                     continue
-                clock.settle()
+                time.sleep(clock.pause)
                 start = time.perf_counter()
                 try:
                     lane.samples.append(clock.sample(lane))

@@ -17,7 +17,7 @@ ITEM_BYTES = {
     "float64": 8,
     "int64": 8,
 }
-_NOT_OF_PROBLEM = ("name", "reason", "shape", "device", "quick", "series")
+_NOT_OF_PROBLEM = ("name", "shape", "device", "quick", "series")
 # How the text of a problem of `TopK` ends if results are in order of index, and its name in applications.
 UNSORTED, BY_INDEX = ", is_sorted False", ", by index"
 
@@ -28,8 +28,6 @@ class Workload:
 
     name: str
     """Unique within a device."""
-    reason: str
-    """The application that has this problem."""
     shape: tuple[int, ...]
     """The shape of the input."""
     device: str = CPU
@@ -42,8 +40,6 @@ class Workload:
     """Whether contenders that can write to given outputs get them; otherwise all make new outputs."""
     series: str = ""
     """The problems among which it is shown: an application, or a sweep."""
-    layout: str = "contiguous"
-    """The memory layout of the input, one of `bench.data.LAYOUTS`."""
 
     operator: ClassVar[str]
 
@@ -73,20 +69,8 @@ class Workload:
         raise NotImplementedError
 
     def inputs(self, source: Any) -> tuple[Any, ...]:
-        """Make the arrays."""
-        return source.laid_out(self._input(source), self.layout), *self._others(source)
-
-    def copies(self, source: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the same arrays, laid out the same way, at other addresses."""
-        first, *others = map(source.copy, inputs)
-        return source.laid_out(first, self.layout), *others
-
-    def _input(self, source: Any) -> Any:
-        return source.make(self.data, self.shape, self.dtype)
-
-    def _others(self, source: Any) -> tuple[Any, ...]:
-        """Make the arrays beside the input."""
-        return ()
+        """Make the arrays, of which the input is the first."""
+        return (source.make(self.data, self.shape, self.dtype),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,11 +152,11 @@ class TopKOfRows(Workload):
         _, lengths = self.windows
         return sum(lengths) * self.item + len(lengths) * self.k * (self.item + INDEX_BYTES)
 
-    def _others(self, source: Any) -> tuple[Any, ...]:
+    def inputs(self, source: Any) -> tuple[Any, ...]:
         if self.rows == "numbers":
-            return (source.indices(self.shape, (1 << 30,), "int64")[..., 0],)
+            return *super().inputs(source), source.indices(self.shape, (1 << 30,), "int64")[..., 0]
         others = dict(zip(("starts", "lengths"), self.windows, strict=True))
-        return tuple(source.integers(others[name]) for name in self.names)
+        return *super().inputs(source), *(source.integers(others[name]) for name in self.names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +170,8 @@ class NonzeroCoordinates(Workload):
     def bytes_moved(self) -> int:
         return self.size * self.item + round(self.size * self.density) * len(self.shape) * INDEX_BYTES
 
-    def _input(self, source: Any) -> Any:
-        return source.sparse(self.shape, self.dtype, self.density)
+    def inputs(self, source: Any) -> tuple[Any, ...]:
+        return (source.sparse(self.shape, self.dtype, self.density),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +186,8 @@ class Sample(Workload):
     def bytes_moved(self) -> int:
         return self.size * self.item + self.shape[0] * (8 + INDEX_BYTES)
 
-    def _others(self, source: Any) -> tuple[Any, ...]:
-        return (source.integers(range(self.shape[0])),)  # a seed per row
+    def inputs(self, source: Any) -> tuple[Any, ...]:
+        return *super().inputs(source), source.integers(range(self.shape[0]))  # a seed per row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,10 +214,11 @@ class GatherND(Workload):
         count = prod(self.shape[: self.batch_dims]) * self.tuples
         return count * self.coordinates * INDEX_BYTES + 2 * prod(self.gathered_shape) * self.item
 
-    def _others(self, source: Any) -> tuple[Any, ...]:
+    def inputs(self, source: Any) -> tuple[Any, ...]:
         batch = self.batch_dims
         bounds = self.shape[batch : batch + self.coordinates]
-        return (source.indices((*self.shape[:batch], self.tuples), bounds, self.index_dtype),)
+        indices = source.indices((*self.shape[:batch], self.tuples), bounds, self.index_dtype)
+        return *super().inputs(source), indices
 
 
 @dataclass(frozen=True, kw_only=True)

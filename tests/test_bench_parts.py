@@ -78,23 +78,9 @@ def test_each_kind_of_data_is_what_its_name_says(source):
     indices = libraries.to_numpy(source.indices((3000,), (7, 5), "int64"))
     assert [sorted(set(column)) for column in indices.T] == [[*range(7)], [*range(5)]]
     assert libraries.to_numpy(source.integers([3, -1])).tolist() == [3, -1]
-
-
-def test_layouts_change_the_strides_alone(source):
-    for shape in ((6,), (2, 3, 5)):
-        x = source.make("normal", shape, "float32")
-        width, height = shape[-1], shape[-2] if len(shape) > 1 else 1
-        for layout, steps in (
-            ("contiguous", (width, 1)),
-            ("strided", (2 * width, 2)),
-            ("transposed", (1, height)),
-        ):
-            view = source.laid_out(x, layout)
-            np.testing.assert_array_equal(libraries.to_numpy(view), libraries.to_numpy(x))
-            assert libraries.to_numpy(view).strides[-2:] == tuple(4 * step for step in steps)[-len(shape) :]
-    same = source.copy(x)
+    same = source.copy(x := source.integers([3]))
     same[...] = 0
-    assert libraries.to_numpy(x).any()
+    assert libraries.to_numpy(x).tolist() == [3]
 
 
 @pytest.fixture
@@ -117,8 +103,8 @@ def steady(monkeypatch):
     monkeypatch.setattr(host, "CLOCK", SimpleNamespace(sample=sample))
     monkeypatch.setattr(host, "ROUNDS", 2)
     monkeypatch.setattr(host, "N_SIZES", 3)
-    for name, each in host.SMALL_CALLS.items():
-        monkeypatch.setitem(host.SMALL_CALLS, name, each._replace(call=noted(name, each.call)))
+    for name, (make, function, peer) in host.SMALL_CALLS.items():
+        monkeypatch.setitem(host.SMALL_CALLS, name, (make, noted(name, function), peer))
     monkeypatch.setitem(sys.modules, "torch", None)
     return called
 
@@ -127,8 +113,8 @@ def test_the_host_times_of_all_kinds_of_calls(bench_command, steady):
     """Each figure is the shortest time of its calls: two warm up, and of two that follow the first counts."""
     code, printed, _ = bench_command("host")
     assert code == 0
-    first, head, *lines = printed.splitlines()
-    assert first == "torch is not installed"
+    head, *lines, last = printed.splitlines()
+    assert last == "torch is not installed"
     assert head.split() == ["microseconds", "owner", "view", "strided", "out", "given"]
     for number, (line, name) in enumerate(zip(lines, host.SMALL_CALLS, strict=True)):
         assert line.split() == ["numpy,", name, *(f"{16 * number + at:.2f}" for at in (3, 7, 11, 15))]
@@ -174,7 +160,6 @@ def test_first_calls(bench_command, monkeypatch):
     programs, caches, places = zip(*calls, strict=True)
     assert len({*programs}) == 1
     compile(programs[0], "a process", "exec")
-    assert "row =" not in programs[0]
     assert [cache == caches[0] for cache in caches] == [True, False, False, *[True] * 9]
     assert {*places} == {str(ROOT)}
     assert "torch.cuda.synchronize()" in host.process("", CUDA)

@@ -19,7 +19,7 @@ from tests.scripts import ROOT
 FLAT = {"shape": (40,), "tuples": 9, "coordinates": 1, "batch_dims": 0}
 BATCH = {"shape": (4, 5, 6, 3), "tuples": 9, "coordinates": 2, "batch_dims": 1}
 WORKLOADS = [
-    make(name=name, reason="", **arguments)
+    make(name=name, **arguments)
     for make, name, arguments in (
         (TopK, "small rows", {"shape": (3, 64), "k": 8}),
         (TopK, "odd rows", {"shape": (3, 50), "k": 4}),

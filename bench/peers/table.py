@@ -36,16 +36,20 @@ class Task:
         return self.inputs[0]
 
 
+Preparation = Callable[[Task], Call]
+
+
 @dataclass(frozen=True)
 class Contender:
-    """One implementation of an operator. `prepare` takes a task and returns the function that is timed."""
+    """One implementation of an operator."""
 
     name: str
     operator: str
     devices: tuple[str, ...]
     note: str
     """How its answer or its form differs from that of dmlops."""
-    prepare: Callable[[Task], Call]
+    prepare: Preparation
+    """Takes a task and returns the function that is timed."""
 
     @property
     def library(self) -> str:
@@ -82,19 +86,19 @@ def library_of(contender: str) -> str:
 TABLE: list[Contender] = []
 
 
-def contenders(operator: str, device: str) -> list[Contender]:
-    """Return the contenders of one operator on one device: dmlops first, JAX, which compiles, last."""
-    found = [who for who in TABLE if who.operator == operator and device in who.devices]
-    return sorted(found, key=lambda who: (not who.is_ours, who.has_own_stream))
-
-
 def contender(
     name: str, operator: str, devices: tuple[str, ...], note: str = ""
-) -> Callable[[Callable[[Task], Call]], Callable[[Task], Call]]:
+) -> Callable[[Preparation], Preparation]:
     """Return a decorator that adds a contender; it decorates the function that prepares its calls."""
 
-    def add(prepare: Callable[[Task], Call]) -> Callable[[Task], Call]:
+    def add(prepare: Preparation) -> Preparation:
         TABLE.append(Contender(name, operator, devices, note, prepare))
         return prepare
 
     return add
+
+
+def contenders(operator: str, device: str) -> list[Contender]:
+    """Return the contenders of one operator on one device: dmlops first, JAX, which compiles, last."""
+    found = [who for who in TABLE if who.operator == operator and device in who.devices]
+    return sorted(found, key=lambda who: (not who.is_ours, who.has_own_stream))
