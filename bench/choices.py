@@ -6,6 +6,7 @@ order of value and of index. Of these times, `bench.choice_table` makes the tabl
 
 import functools
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -63,12 +64,10 @@ class TimedProblem(NamedTuple):
 
     @property
     def axis(self) -> int:
-        """The axis along which k elements are selected."""
         return 0 if self.kind.is_transposed else 1
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The shape of the input."""
         return (self.length, self.rows) if self.kind.is_transposed else (self.rows, self.length)
 
     def to_plan(self) -> TopKProblem:
@@ -97,20 +96,15 @@ class Choice(NamedTuple):
     times: Mapping[str, float]
 
     @property
-    def ranking(self) -> list[str]:
-        """The algorithms, the fastest first."""
-        return sorted(self.times, key=self.times.__getitem__)
-
-    @property
     def loss(self) -> float:
         """How many times as long as the fastest one the chosen algorithm takes."""
         least = min(self.times.values())
         return self.times.get(self.chosen, KEPT * least) / least
 
     def to_json(self) -> list[Any]:
-        """Return what the results file holds."""
         most = KEPT * min(self.times.values(), default=0)
-        times = {name: round(self.times[name], 2) for name in self.ranking if self.times[name] <= most}
+        ranking = sorted(self.times.items(), key=lambda each: each[1])
+        times = {name: round(time, 2) for name, time in ranking if time <= most}
         return [*self.problem.kind, *self.problem[1:], times]
 
 
@@ -248,18 +242,13 @@ def print_losses(choices: Sequence[Choice]) -> None:
     losses = sorted((each for each in choices if each.loss >= MARGIN), key=lambda each: -each.loss)
     print(f"\n{len(losses)} of {len(choices)} problems lose {MARGIN - 1:.0%} or more by the choice")
     for each in losses[:SHOWN]:
-        names = (each.chosen, each.ranking[0])
-        told = [f"{name} {each.times[name]:.1f} us" if name in each.times else name for name in names]
+        fastest = min(each.times, key=each.times.__getitem__)
+        told = [f"{name} {each.times.get(name, math.inf):.1f} us" for name in (each.chosen, fastest)]
         print(f"  {each.problem!s:>46}: {', '.join(told)}, {each.loss:.2f}")
 
 
-def write_results(
-    choices: Sequence[Choice], device: str, target: Target, earlier: Path | None = None
-) -> Path:
-    """Write the times, a line for each problem.
-
-    Those that were measured earlier that day stay, or those of the file `earlier`.
-    """
+def write_results(choices: Sequence[Choice], device: str, target: Target, earlier: Path | None) -> Path:
+    """Write the times; those that were measured earlier that day stay, or those of the file `earlier`."""
     date = datetime.now(UTC).date().isoformat()
     path = RESULTS / f"choices-{date}.json"
     earlier = earlier or path
@@ -268,13 +257,12 @@ def write_results(
         measured |= {*json.loads(earlier.read_text())["measured"]}
         kept = load(earlier)
     found = {each.problem: each for each in (*kept, *choices)}
-    record = {
+    about = {
         "measured": sorted(measured),
         "arch": target.arch,
         "multiprocessors": target.multiprocessors,
         "block_shared_bytes": target.block_shared_bytes,
         "fields": [*Kind._fields, "rows", "length", "k", "microseconds"],
-        "choices": [found[problem].to_json() for problem in sorted(found)],
     }
-    records.write(path, record)
+    records.write(path, {**about, "choices": [found[problem].to_json() for problem in sorted(found)]})
     return path

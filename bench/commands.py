@@ -35,8 +35,6 @@ app = typer.Typer(
 
 
 class Where(StrEnum):
-    """The values of `--device`."""
-
     CPU = "cpu"
     CUDA = "cuda"
 
@@ -136,8 +134,7 @@ def _chosen(table: Sequence["Workload"], texts: Sequence[str], quick: bool) -> l
     table = [each for each in table if each.quick or not quick]
     for text in texts:
         if not any(text in each.name for each in table):
-            for each in table:
-                out.print(each.name)
+            out.print("\n".join(each.name for each in table))
             fail(f"--workload {text}: no name of a workload has it; standard output lists the names")
     return [each for each in table if not texts or any(text in each.name for text in texts)]
 

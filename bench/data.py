@@ -17,8 +17,6 @@ Shape = tuple[int, ...]
 
 
 class NumPySource:
-    """Makes NumPy arrays."""
-
     def __init__(self) -> None:
         self._random = np.random.default_rng(SEED)
 
@@ -33,19 +31,16 @@ class NumPySource:
         return self._cast(self.uniform(shape) < density, dtype)
 
     def indices(self, shape: Shape, bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
-        """Return random index tuples below `bounds`."""
         columns = [self._random.integers(0, bound, shape, np.int32) for bound in bounds]
         return np.stack(columns, axis=-1).astype(dtype)
 
     def integers(self, values: Sequence[int]) -> Any:
-        """Return an array of 32-bit integers."""
         return np.array(values, np.int32)
 
     def copy(self, array: Any) -> Any:
         return array.copy()
 
     def uniform(self, shape: Shape) -> Any:
-        """Return random numbers in [0, 1)."""
         return self._random.random(shape, dtype=np.float32)
 
     def normal(self, shape: Shape) -> Any:

@@ -181,7 +181,6 @@ def _nopython_figures() -> Figures:
 
 
 def process(call: str, device: str) -> str:
-    """Return the program of a process that makes one call."""
     moved, wait = ON_DEVICE[device]
     return PROCESS.format(moved=moved, wait=wait, call=call)
 

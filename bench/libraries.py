@@ -20,7 +20,6 @@ class NotServedError(Exception):
 
 
 def not_served(reason: str) -> NoReturn:
-    """Raise `NotServedError`."""
     raise NotServedError(reason)
 
 
@@ -33,7 +32,6 @@ def module(name: str) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an exception as one short line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:150]}".removesuffix(": ")
 
@@ -75,7 +73,6 @@ def is_torch(array: Any) -> bool:
 
 
 def to_numpy(array: Any) -> "np.ndarray[Any, Any]":
-    """Return the elements in host memory."""
     if not is_torch(array):
         return np.asarray(array)
     if str(array.dtype) == "torch.bfloat16":
@@ -108,7 +105,6 @@ def to_long(indices: Any) -> Any:
 
 
 def to_int(indices: Any) -> Any:
-    """Return indices as 32-bit signed integers."""
     return indices.int() if is_torch(indices) else indices.astype(np.int32)
 
 

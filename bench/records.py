@@ -47,12 +47,10 @@ class Timed(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times as long the peer takes."""
         return self.peer_seconds / self.seconds
 
 
 def new_record(device: str, threads: int, quick: bool = False) -> dict[str, Any]:
-    """Return a results file without results."""
     machine: dict[str, Any] = {"cpu": cpu_name(), "cores": os.cpu_count(), "system": sys.platform}
     if device == "cuda":
         machine["gpu"] = cuda_devices()[0].name

@@ -31,7 +31,6 @@ def line(row: Record) -> str:
 
 
 def why_not(row: Record) -> str:
-    """Return why dmlops was not timed."""
     return str(outcome_of(row).get("message", "not measured"))
 
 
@@ -40,7 +39,6 @@ def _best_peer(row: Record) -> str:
 
 
 def print_report(record: Record) -> None:
-    """Print what one run found."""
     rows = [with_peers(row) for row in record["workloads"]]
     console = plain_console(width=out.width if out.is_terminal else FILE_WIDTH)
     found = {contest: standings(rows, contract) for contract, contest in CONTESTS.items()}

@@ -115,7 +115,6 @@ class Bench:
         }
 
     def measure(self, workload: Workload, seconds: float) -> Row:
-        """Measure one workload in about `seconds`."""
         start = prepared = time.perf_counter()
         everybody = self._contenders(workload)
         allowed = max(seconds, PATIENCE) if self.is_brief else seconds

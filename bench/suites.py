@@ -83,8 +83,6 @@ def sampling(device: str) -> Iterator[Workload]:
 
 @dataclass(frozen=True)
 class Suite:
-    """Problems that are measured together."""
-
     make: Callable[[str], Iterable[Workload | Sweep]]
     """Returns the workloads of a device, or its sweeps."""
     seconds: dict[str, float]

@@ -87,7 +87,6 @@ def compared(sweeps: Iterable[Any], times: Mapping[str, float]) -> list[dict[str
 
 
 def beyond(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the comparisons that exceed their limits."""
     return [each for each in found if each["factor"] > each["limit"]]
 
 

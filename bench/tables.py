@@ -253,7 +253,6 @@ def _ties() -> str:
 
 
 def _speed() -> str:
-    """Return what the README says of speed."""
     stable = [each.ratio for each in _contest(LANDSCAPES[0], Contract.STABLE)]
     n_stable, _, low, median, high = _summary(stable)
     n_any, n_ahead, *_ = _summary([each.ratio for each in _contest(LANDSCAPES[1], Contract.ANY)])

@@ -45,8 +45,6 @@ class Sample(NamedTuple):
 
 @dataclass
 class Lane:
-    """One contender being timed."""
-
     call: Call
     has_own_stream: bool = False
     """Whether events on the default stream do not see its GPU work."""

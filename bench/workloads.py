@@ -29,13 +29,11 @@ class Workload:
     name: str
     """Unique within a device."""
     shape: tuple[int, ...]
-    """The shape of the input."""
     device: str = CPU
     dtype: str = "float32"
     data: str = "normal"
     """The distribution of the input, by its name in `bench.data`."""
     quick: bool = False
-    """Whether it is part of `--quick`."""
     given: bool = True
     """Whether contenders that can write to given outputs get them; otherwise all make new outputs."""
     series: str = ""
@@ -55,12 +53,10 @@ class Workload:
 
     @property
     def size(self) -> int:
-        """The number of elements of the input."""
         return prod(self.shape)
 
     @property
     def item(self) -> int:
-        """The number of bytes of an element."""
         return ITEM_BYTES[self.dtype]
 
     @property
@@ -199,13 +195,11 @@ class GatherND(Workload):
     coordinates: int
     batch_dims: int
     index_dtype: str = "uint32"
-    """The type of the indices: uint32 or int64."""
     mode: str = "clip"
     """dmlops' treatment of indices out of range; "raise" checks all of them before the first write."""
 
     @property
     def gathered_shape(self) -> tuple[int, ...]:
-        """The shape of the result."""
         batch = self.batch_dims
         return (*self.shape[:batch], self.tuples, *self.shape[batch + self.coordinates :])
 
@@ -223,8 +217,6 @@ class GatherND(Workload):
 
 @dataclass(frozen=True, kw_only=True)
 class DiagonalMatrix(Workload):
-    """Fill a band of diagonals with `value`."""
-
     operator = "diagonal_matrix"
     begin: int
     end: int

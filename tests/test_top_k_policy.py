@@ -110,7 +110,7 @@ def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
     problem = choices.TimedProblem(choices.Kind(4, False, True), 1, 64, 8)
     timed = choices.Choice(problem, "warp", {"warp": 1.0})
-    earlier, seen = choices.write_results([timed], "a GPU", TARGET), []
+    earlier, seen = choices.write_results([timed], "a GPU", TARGET, None), []
     monkeypatch.setattr(choices, "measure", lambda watch, problems, *others: seen.extend(problems) or [])
     monkeypatch.setattr("bench.choices.Stopwatch", lambda seconds: SimpleNamespace(target=TARGET))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
@@ -155,7 +155,7 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     assert lines[1].strip() == "28x64 axis 1 k 8, 4 bytes: partition 3.0 us, warp 1.5 us, 2.00"
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
     for part in (found[:3], found[2:]):
-        path = choices.write_results(part, "a GPU", TARGET)
+        path = choices.write_results(part, "a GPU", TARGET, None)
     assert [each.times for each in choices.load(path)] == [{"warp": 1.5, "sort": 2.25}] * 4
 
     # One algorithm is timed anew, beside the fastest other one, where it serves the problem.

@@ -123,7 +123,6 @@ def _(task: Task) -> Call:
 
 
 def band_mask(task: Task) -> Any:
-    """Return the mask of the band."""
     x, workload = task.x, task.workload
     height, width = workload.shape[-2:]
     steps = arange(x, width) - arange(x, height)[:, None]

@@ -32,7 +32,6 @@ class Task:
 
     @property
     def x(self) -> Any:
-        """The array that the operator is applied to."""
         return self.inputs[0]
 
 
@@ -41,15 +40,12 @@ Preparation = Callable[[Task], Call]
 
 @dataclass(frozen=True)
 class Contender:
-    """One implementation of an operator."""
-
     name: str
     operator: str
     devices: tuple[str, ...]
     note: str
     """How its answer or its form differs from that of dmlops."""
     prepare: Preparation
-    """Takes a task and returns the function that is timed."""
 
     @property
     def library(self) -> str:

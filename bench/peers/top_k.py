@@ -15,7 +15,6 @@ from bench.workloads import CPU, CUDA
 
 
 def _selected(task: Task, index_type: str) -> tuple[Any, Any]:
-    """Return arrays for the values and the indices."""
     shape = [*task.workload.shape]
     shape[task.workload.axis] = task.workload.k
     return empty(task.x, tuple(shape)), empty(task.x, tuple(shape), index_type)
