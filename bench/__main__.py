@@ -2,6 +2,7 @@
 
 import sys
 
-from bench.commands.app import main
+from bench.commands import app
+from dmlops.cli import ending
 
-sys.exit(main())
+sys.exit(ending.run(lambda: int(app(prog_name="python -m bench", standalone_mode=False) or 0)))

@@ -3,11 +3,17 @@
 The table has one algorithm for as many neighbouring problems as have one in common.
 """
 
+import json
 import math
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+import statistics
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from bench.choices import ROWS, Choice
+from bench.choices import ROWS, Choice, load, problems
+from kernels_cuda.runtime.variant import Target
+from kernels_cuda.top_k import dispatch
 from kernels_cuda.top_k.dispatch import Kind
 
 # Some algorithms slow down if many elements are equal. Among those within this factor of the fastest one, an
@@ -19,6 +25,8 @@ ALIKE = 1.05
 STEADY_ROWS = 1024
 # Slows down if too many candidates are equal.
 SAMPLING = "sampled"
+# One of so many problems is held out to see what a table costs problems that it does not know.
+HELD_OUT = 5
 
 
 def steadier_than(name: str, each: Choice) -> list[str]:
@@ -127,3 +135,49 @@ def table_of(choices: Iterable[Choice]) -> dict[str, dict[str, dict[str, str]]]:
         }
         for kind, by_k in blocks.items()
     }
+
+
+def write_table(results: Path) -> None:
+    """Write the table that plans choose by, and print what it costs, and what the rule would.
+
+    It is made of all problems. A table made without a fifth of them tells what problems lose that were not
+    measured.
+    """
+    given: Mapping[str, Any] = json.loads(results.read_text())
+    target = Target(0, given["arch"], given["multiprocessors"], given["block_shared_bytes"])
+    choices = [each for each in load(results) if each.times]
+    held_out = [each for each in choices if _is_held_out(each)]
+    path = dispatch.TABLES / f"{target.arch}.json"
+    about = {
+        "measured": given["measured"],
+        "multiprocessors": target.multiprocessors,
+        "written_by": "python -m bench choices --table",
+    }
+
+    def loss(source: Callable[[Any, Target], Iterable[str]], tried: Iterable[Choice]) -> float:
+        losses = [_with_choice(source, each, target).loss for each in tried]
+        return math.exp(statistics.fmean(map(math.log, losses)))
+
+    print(f"{len(choices)} of {sum(1 for _ in problems())} problems were timed")
+    print(f"{path.name}: geometric mean of the losses")
+    known = [each for each in choices if not _is_held_out(each)]
+    for name, made_of, tried in (
+        ("a table made without a fifth, of that fifth", known, held_out),
+        ("the table", choices, choices),
+    ):
+        path.write_text(json.dumps({**about, "fastest": table_of(made_of)}, indent=1) + "\n")
+        dispatch.table_of.cache_clear()
+        print(f"  {name}: {loss(dispatch.candidates, tried):.4f}")
+    print(f"  the rule: {loss(dispatch.rule, choices):.4f}")
+
+
+def _is_held_out(each: Choice) -> bool:
+    """Tell whether a problem tests a table made without it: as good as random, but always the same."""
+    return zlib.crc32(repr((*each.problem.kind, *each.problem[1:])).encode()) % HELD_OUT == 0
+
+
+def _with_choice(names: Callable[[Any, Target], Iterable[str]], each: Choice, target: Target) -> Choice:
+    """Return a problem with the first of the algorithms that are named for it and serve it."""
+    given = each.problem.to_plan()
+    chosen = next(name for name in names(given, target) if dispatch.serves(given, target, name))
+    return each._replace(chosen=chosen)

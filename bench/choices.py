@@ -1,33 +1,29 @@
 """The times of all algorithms of top_k on CUDA, as `python -m bench choices` finds them.
 
 Every algorithm that can solve a problem is timed: rows that lie one after the other and side by side, in
-order of value and of index. Of these times, `bench.choice_table` makes the table by which plans choose. The
-results file keeps only what the table and its losses need.
+order of value and of index. Of these times, `bench.choice_table` makes the table by which plans choose.
 """
 
 import functools
-import itertools
 import json
 import math
-import statistics
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 
-from bench.timing import MIN_SPIN, CudaClock
+from bench import records
+from bench.timing import CudaClock, Lane, take_turns, warm_up
 from dmlops.devices import cuda
 from dmlops.operators.problem import key_masks
 from dmlops.types.data_types import named_data_type
 from kernels_cpu.problems import TopKProblem
 from kernels_cuda import top_k
 from kernels_cuda.runtime.variant import Target
-from kernels_cuda.top_k import dispatch
 from kernels_cuda.top_k.dispatch import ALGORITHMS, Kind
 
 # Each number of rows stands for those up to another one. Clusters of 16, 8 and 4 blocks serve 7, 14 and 28
@@ -45,19 +41,11 @@ DTYPES = {4: torch.float32, 2: torch.bfloat16, 8: torch.float64}
 MOST_BYTES = 1 << 31
 # Times of algorithms that take longer than this many times the best are not kept.
 KEPT = 1.5
-SAMPLES = 9
-# A sample is taken again if the host was too slow, with twice the time for it: at last 13 ms, enough for the
-# hundreds of launches that sort a gigabyte.
-MOST_TRIES = 8
-# An algorithm that takes this many times as long as the best one is given up after a few samples.
-HOPELESS, HOPELESS_AFTER = 3, 1
-# One of so many problems is held out to see what a table costs problems that it does not know.
-HELD_OUT = 5
+# The shortest launches get a dozen samples in this time.
+SECONDS_OF_EACH = 0.004
 SHOWN = 60
 # Less than this is noise.
 MARGIN = 1.05
-# Algorithms that were timed before others took them in, which take about their times.
-MERGED = {"tile": "partition"}
 RESULTS = Path(__file__).parent / "results" / "top_k_policy"
 
 
@@ -76,12 +64,10 @@ class TimedProblem(NamedTuple):
 
     @property
     def axis(self) -> int:
-        """The axis along which k elements are selected."""
         return 0 if self.kind.is_transposed else 1
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The shape of the input."""
         return (self.length, self.rows) if self.kind.is_transposed else (self.rows, self.length)
 
     def to_plan(self) -> TopKProblem:
@@ -110,38 +96,33 @@ class Choice(NamedTuple):
     times: Mapping[str, float]
 
     @property
-    def ranking(self) -> list[str]:
-        """The algorithms, the fastest first."""
-        return sorted(self.times, key=self.times.__getitem__)
-
-    @property
     def loss(self) -> float:
         """How many times as long as the fastest one the chosen algorithm takes."""
         least = min(self.times.values())
         return self.times.get(self.chosen, KEPT * least) / least
 
     def to_json(self) -> list[Any]:
-        """Return what the results file holds."""
         most = KEPT * min(self.times.values(), default=0)
-        times = {name: round(self.times[name], 2) for name in self.ranking if self.times[name] <= most}
+        ranking = sorted(self.times.items(), key=lambda each: each[1])
+        times = {name: round(time, 2) for name, time in ranking if time <= most}
         return [*self.problem.kind, *self.problem[1:], times]
 
 
 def problems(
-    element_size: int,
-    ks: Sequence[int] = KS,
-    row_counts: Iterable[int] = ROWS,
-    lengths: Sequence[int] = LENGTHS,
-    layouts: Sequence[bool] = (False, True),
+    element_sizes: Iterable[int] | None = None,
+    ks: Sequence[int] | None = None,
+    row_counts: Sequence[int] | None = None,
+    lengths: Sequence[int] | None = None,
 ) -> Iterator[TimedProblem]:
-    """Yield the problems; those of the same input follow each other.
+    """Yield all problems, or those of some sizes; those of the same input follow each other.
 
     One element is in any order. All elements of a row, by index, are a copy, which has no other algorithm.
     """
-    for is_transposed, rows, length in itertools.product(layouts, row_counts, lengths):
+    inputs = product(element_sizes or DTYPES, (False, True), row_counts or ROWS, lengths or LENGTHS)
+    for element_size, is_transposed, rows, length in inputs:
         if rows * length * element_size > MOST_BYTES or (is_transposed and rows < FEWEST_COLUMNS):
             continue
-        for k, is_sorted in itertools.product(ks, (True, False)):
+        for k, is_sorted in product(ks or KS, (True, False)):
             if k <= length and (is_sorted or 1 < k < length):
                 yield TimedProblem(Kind(element_size, is_transposed, is_sorted), rows, length, k)
 
@@ -152,11 +133,10 @@ class Stopwatch:
     def __init__(self, seconds: float) -> None:
         self.target = cuda.target(0, "top_k")
         self.end = time.monotonic() + seconds
-        self._clock = CudaClock()
+        self.clock = CudaClock()
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is used up."""
         return time.monotonic() > self.end
 
     def plan(self, problem: TimedProblem, algorithm: str | None = None) -> Any:
@@ -166,31 +146,30 @@ class Stopwatch:
         except ValueError:
             return None
 
-    def compare(self, problem: TimedProblem, algorithms: Iterable[str]) -> list[float | None]:
-        """Return the microseconds that each algorithm takes, or None where it does not serve the problem.
+    def compare(self, problem: TimedProblem, algorithms: Iterable[str]) -> dict[str, float]:
+        """Return the microseconds that each algorithm takes that serves the problem.
 
         That is the lower quartile: a quarter of all launches take longer, whatever they do.
         """
         x = random_input(problem.sizes, DTYPES[problem.kind.element_size])
-        runs = [self._run(problem, each, x) for each in algorithms]
+        plans = {name: plan for name in algorithms if (plan := self.plan(problem, name))}
+        runs = {name: self._run(problem, plan, x) for name, plan in plans.items()}
         # Each algorithm runs once beforehand, which loads its kernels, and must give the same answer.
-        answers = [run()[1].clone() for run in runs if run]
-        if not all(torch.equal(answers[0], answer) for answer in answers[1:]):
+        first, *others = (run()[1].clone() for run in runs.values())
+        if not all(torch.equal(first, answer) for answer in others):
             msg = f"the algorithms differ: {problem}"
             raise RuntimeError(msg)
-        times: list[list[float]] = [[] for _ in runs]
-        for sample in range(SAMPLES):
-            least = min((min(found) for found in times if found), default=0.0)
-            for run, found in zip(runs, times, strict=True):
-                is_hopeless = sample > HOPELESS_AFTER and found and min(found) >= HOPELESS * least
-                if run and not is_hopeless:
-                    found.append(self._microseconds(run))
-        return [sorted(found)[len(found) // 4] if found else None for found in times]
+        lanes = {name: Lane(run) for name, run in runs.items()}
+        for lane in lanes.values():
+            warm_up(lane, self.clock)
+        take_turns([*lanes.values()], self.clock, SECONDS_OF_EACH * len(lanes))
+        for name, lane in lanes.items():
+            if lane.error or not any(sample.is_clean for sample in lane.samples):
+                msg = f"{name} has no times: {lane.error or 'the host took too long to queue a call'}"
+                raise RuntimeError(msg)
+        return {name: 1e6 * lane.quartiles()[0] for name, lane in lanes.items()}
 
-    def _run(self, problem: TimedProblem, algorithm: str, x: Any) -> Callable[[], Any] | None:
-        plan = self.plan(problem, algorithm)
-        if plan is None:
-            return None
+    def _run(self, problem: TimedProblem, plan: Any, x: Any) -> Callable[[], Any]:
         sizes = list(problem.sizes)
         sizes[problem.axis] = problem.k
         values = torch.empty(sizes, dtype=x.dtype, device="cuda")
@@ -204,14 +183,6 @@ class Stopwatch:
 
         return run
 
-    def _microseconds(self, run: Callable[[], Any]) -> float:
-        for attempt in range(MOST_TRIES):
-            seconds, of_host = self._clock.cold(run, MIN_SPIN * 2**attempt)
-            if of_host is not None:
-                return seconds * 1e6
-        msg = f"the host took longer than {MIN_SPIN * 2**attempt * 1e6:.0f} us to queue a call"
-        raise RuntimeError(msg)
-
 
 @functools.lru_cache(maxsize=1)
 def random_input(sizes: tuple[int, ...], dtype: Any) -> Any:
@@ -223,8 +194,8 @@ def random_input(sizes: tuple[int, ...], dtype: Any) -> Any:
 def measure(
     watch: Any,
     asked: Iterable[TimedProblem],
-    only: Sequence[str] = (),
-    known: Mapping[TimedProblem, Mapping[str, float]] = MappingProxyType({}),
+    only: Sequence[str],
+    known: Mapping[TimedProblem, Mapping[str, float]],
 ) -> list[Choice]:
     """Time all algorithms on problems, as far as there is time, or only those named.
 
@@ -242,26 +213,28 @@ def measure(
         others = {name: each for name, each in before.items() if name not in only}
         names = [*only, *sorted(others, key=others.__getitem__)[:1]] if only else [*ALGORITHMS]
         try:
-            found = zip(names, watch.compare(problem, names), strict=True)
+            choices.append(Choice(problem, chosen, others | watch.compare(problem, names)))
         except RuntimeError as error:
             print(f"FAILED: {problem}: {error}", flush=True)
-            continue
-        kept = {name: each for name, each in others.items() if name not in names}
-        kept |= {name: each for name, each in found if each is not None}
-        choices.append(Choice(problem, chosen, kept))
     return choices
+
+
+def search(seconds: float, asked: Iterable[TimedProblem], only: Sequence[str], add_to: Path | None) -> Path:
+    """Measure problems for so many seconds, and return the file with the times.
+
+    `add_to` has times of an earlier run; the problems that it lacks come first.
+    """
+    watch = Stopwatch(seconds)
+    known = {each.problem: each.times for each in load(add_to) if each.times} if add_to else {}
+    found = measure(watch, sorted(asked, key=known.__contains__), only, known)
+    print_losses(found)
+    return write_results(found, torch.cuda.get_device_name(), watch.target, add_to)
 
 
 def load(path: Path) -> list[Choice]:
     """Return what a results file holds; nothing is known of what was chosen then."""
-    choices = []
-    for *problem, times in json.loads(path.read_text())["choices"]:
-        least: dict[str, float] = {}
-        for name, microseconds in times.items():
-            merged = MERGED.get(name, name)
-            least[merged] = min(microseconds, least.get(merged, math.inf))
-        choices.append(Choice(TimedProblem(Kind(*problem[:3]), *problem[3:]), "", least))
-    return choices
+    rows = json.loads(path.read_text())["choices"]
+    return [Choice(TimedProblem(Kind(*problem[:3]), *problem[3:]), "", times) for *problem, times in rows]
 
 
 def print_losses(choices: Sequence[Choice]) -> None:
@@ -269,26 +242,21 @@ def print_losses(choices: Sequence[Choice]) -> None:
     losses = sorted((each for each in choices if each.loss >= MARGIN), key=lambda each: -each.loss)
     print(f"\n{len(losses)} of {len(choices)} problems lose {MARGIN - 1:.0%} or more by the choice")
     for each in losses[:SHOWN]:
-        names = (each.chosen, each.ranking[0])
-        told = [f"{name} {each.times[name]:.1f} us" if name in each.times else name for name in names]
+        fastest = min(each.times, key=each.times.__getitem__)
+        told = [f"{name} {each.times.get(name, math.inf):.1f} us" for name in (each.chosen, fastest)]
         print(f"  {each.problem!s:>46}: {', '.join(told)}, {each.loss:.2f}")
 
 
-def write_results(
-    choices: Sequence[Choice], device: str, target: Target, earlier: Path | None = None
-) -> Path:
-    """Write the times, a line for each problem.
-
-    Those that were measured earlier that day stay, or those of the file `earlier`.
-    """
+def write_results(choices: Sequence[Choice], device: str, target: Target, earlier: Path | None) -> Path:
+    """Write the times; those that were measured earlier that day stay, or those of the file `earlier`."""
     date = datetime.now(UTC).date().isoformat()
     path = RESULTS / f"choices-{date}.json"
     earlier = earlier or path
     measured, kept = {f"{device}, {date}"}, []
     if earlier.exists():
-        measured, kept = measured | {*json.loads(earlier.read_text())["measured"]}, load(earlier)
+        measured |= {*json.loads(earlier.read_text())["measured"]}
+        kept = load(earlier)
     found = {each.problem: each for each in (*kept, *choices)}
-    lines = ",\n".join(json.dumps(found[problem].to_json()) for problem in sorted(found))
     about = {
         "measured": sorted(measured),
         "arch": target.arch,
@@ -296,57 +264,5 @@ def write_results(
         "block_shared_bytes": target.block_shared_bytes,
         "fields": [*Kind._fields, "rows", "length", "k", "microseconds"],
     }
-    path.write_text(f'{json.dumps(about)[:-1]}, "choices": [\n{lines}\n]}}\n')
+    records.write(path, {**about, "choices": [found[problem].to_json() for problem in sorted(found)]})
     return path
-
-
-def write_table(results: Path) -> None:
-    """Write the table that plans choose by, and print what it costs, and what the rule would.
-
-    It is made of all problems. A table made without a fifth of them tells what problems lose that were not
-    measured.
-    """
-    from bench.choice_table import table_of  # noqa: PLC0415 - it is made of what this module has
-
-    given: Mapping[str, Any] = json.loads(results.read_text())
-    target = Target(0, given["arch"], given["multiprocessors"], given["block_shared_bytes"])
-    choices = [each for each in load(results) if each.times]
-    held_out = [each for each in choices if is_held_out(each)]
-    known = [each for each in choices if not is_held_out(each)]
-    path = dispatch.TABLES / f"{target.arch}.json"
-
-    def loss(source: Callable[[Any, Target], Iterable[str]], tried: Iterable[Choice]) -> float:
-        losses = [with_choice(source, each, target).loss for each in tried]
-        return math.exp(statistics.fmean(map(math.log, losses)))
-
-    print(f"{len(choices)} of {sum(1 for size in DTYPES for _ in problems(size))} problems were timed")
-    print(f"{path.name}: geometric mean of the losses")
-    for name, made_of, tried in (
-        ("a table made without a fifth, of that fifth", known, held_out),
-        ("the table", choices, choices),
-    ):
-        about = {
-            "measured": given["measured"],
-            "multiprocessors": target.multiprocessors,
-            "written_by": "python -m bench choices --table",
-            "fastest": table_of(made_of),
-        }
-        path.write_text(json.dumps(about, indent=1) + "\n")
-        dispatch.table_of.cache_clear()
-        print(f"  {name}: {loss(dispatch.candidates, tried):.4f}")
-    print(
-        f"  the rule: {loss(dispatch.rule, choices):.4f}, of that fifth {loss(dispatch.rule, held_out):.4f}"
-    )
-    print(f"{len(path.read_text().splitlines())} lines")
-
-
-def is_held_out(each: Choice) -> bool:
-    """Tell whether a problem tests a table made without it: as good as random, but always the same."""
-    return zlib.crc32(repr((*each.problem.kind, *each.problem[1:])).encode()) % HELD_OUT == 0
-
-
-def with_choice(names: Callable[[Any, Target], Iterable[str]], each: Choice, target: Target) -> Choice:
-    """Return a problem with the first of the algorithms that are named for it and serve it."""
-    given = each.problem.to_plan()
-    chosen = next(name for name in names(given, target) if dispatch.serves(given, target, name))
-    return each._replace(chosen=chosen)

@@ -6,23 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from bench.libraries import empty, missing, not_served
+from bench.libraries import missing, not_served
 from bench.workloads import CPU, CUDA
 
 SEED = 2026
 DISTINCT = 16
 EQUAL = 131  # equal elements in a row: more than a warp or a small buffer holds
 CODES = 256
-LAYOUTS = ("contiguous", "strided", "transposed")
-TILE = 1 << 20
 Shape = tuple[int, ...]
 
 
 class NumPySource:
-    """Makes NumPy arrays."""
-
     def __init__(self) -> None:
-        self.library: Any = np
         self._random = np.random.default_rng(SEED)
 
     def make(self, data: str, shape: Shape, dtype: str) -> Any:
@@ -36,43 +31,24 @@ class NumPySource:
         return self._cast(self.uniform(shape) < density, dtype)
 
     def indices(self, shape: Shape, bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
-        """Return random index tuples below `bounds`."""
         columns = [self._random.integers(0, bound, shape, np.int32) for bound in bounds]
         return np.stack(columns, axis=-1).astype(dtype)
 
     def integers(self, values: Sequence[int]) -> Any:
-        """Return an array of 32-bit integers."""
         return np.array(values, np.int32)
 
     def copy(self, array: Any) -> Any:
-        """Return the same elements at another address."""
         return array.copy()
 
-    def laid_out(self, array: Any, layout: str) -> Any:
-        """Return the same elements in another layout: with gaps between elements, or transposed."""
-        if layout == "contiguous":
-            return array
-        *leading, height, width = array.shape if array.ndim > 1 else (1, *array.shape)
-        if layout == "strided":
-            view = empty(array, (*leading, height, 2 * width))[..., ::2]
-        else:
-            view = empty(array, (*leading, width, height)).swapaxes(-1, -2)
-        view = view if array.ndim > 1 else view[0]
-        view[...] = array
-        return view
-
     def uniform(self, shape: Shape) -> Any:
-        """Return random numbers in [0, 1)."""
         return self._random.random(shape, dtype=np.float32)
 
     def normal(self, shape: Shape) -> Any:
-        """Return random numbers of the normal distribution."""
         return self._random.standard_normal(shape, dtype=np.float32)
 
-    def tiled(self, shape: Shape) -> Any:
-        """Return a repeated tile, for operators whose time does not depend on the values."""
-        # This takes a quarter of the time.
-        return np.resize(self.normal((TILE,)), shape)
+    def rounded(self, shape: Shape) -> Any:
+        """Return the values that bfloat16 has: scores of models that compute in it and hand over float32."""
+        return (self.normal(shape).view(np.int32) & -(1 << 16)).view(np.float32)
 
     def _cast(self, array: Any, dtype: str) -> Any:
         if dtype == "bfloat16":
@@ -88,24 +64,30 @@ class TorchSource(NumPySource):
     """Makes torch tensors, on a GPU where the host would need minutes."""
 
     def __init__(self, device: str) -> None:
-        super().__init__()
+        self._torch = importlib.import_module("torch")
         self._device = device
-        self.library = self._torch = importlib.import_module("torch")
         self._torch.manual_seed(SEED)
 
     def indices(self, shape: Shape, bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
-        """Return random index tuples below `bounds`; int32 replaces uint32, which torch barely supports."""
+        # torch barely supports uint32; int32 has the same bytes.
         kind = getattr(self._torch, dtype.replace("uint32", "int32"))
-        integers = {"dtype": kind, "device": self._device}
-        return self._torch.stack([self._torch.randint(bound, shape, **integers) for bound in bounds], dim=-1)
+        columns = [self._torch.randint(bound, shape, dtype=kind, device=self._device) for bound in bounds]
+        return self._torch.stack(columns, dim=-1)
 
     def integers(self, values: Sequence[int]) -> Any:
-        """Return an array of 32-bit integers."""
         return self._torch.tensor(values, dtype=self._torch.int32, device=self._device)
 
     def copy(self, array: Any) -> Any:
-        """Return the same elements at another address."""
         return array.clone()
+
+    def uniform(self, shape: Shape) -> Any:
+        return self._torch.rand(shape, device=self._device)
+
+    def normal(self, shape: Shape) -> Any:
+        return self._torch.randn(shape, device=self._device)
+
+    def rounded(self, shape: Shape) -> Any:
+        return self.normal(shape).bfloat16().float()
 
     def _cast(self, array: Any, dtype: str) -> Any:
         return array.to(getattr(self._torch, dtype))
@@ -117,18 +99,6 @@ class TorchSource(NumPySource):
         end = min(limits.max, 2**63 - 2) + 1
         return self._torch.randint(limits.min, end, shape, dtype=kind, device=self._device)
 
-    def uniform(self, shape: Shape) -> Any:
-        """Return random numbers in [0, 1)."""
-        return self._torch.rand(shape, device=self._device)
-
-    def normal(self, shape: Shape) -> Any:
-        """Return random numbers of the normal distribution."""
-        return self._torch.randn(shape, device=self._device)
-
-    def tiled(self, shape: Shape) -> Any:
-        """Return random numbers, which a GPU makes fast."""
-        return self.normal(shape)
-
 
 # From here on, one form serves NumPy and torch.
 
@@ -139,12 +109,6 @@ def _constant(of: NumPySource, shape: Shape) -> Any:
 
 def _ascending(of: NumPySource, shape: Shape) -> Any:
     return _constant(of, shape).cumsum(-1) - 1
-
-
-def _rounded(of: NumPySource, shape: Shape) -> Any:
-    # The values that bfloat16 has: scores of models that compute in it and hand over float32.
-    bits = of.normal(shape).view(of.library.int32) & -(1 << 16)
-    return bits.view(of.library.float32)
 
 
 def _with_nan(of: NumPySource, shape: Shape, share: float) -> Any:
@@ -174,7 +138,6 @@ def _equal(of: NumPySource, shape: Shape, rows: slice) -> Any:
 
 DISTRIBUTIONS: dict[str, Callable[[NumPySource, Shape], Any]] = {
     "normal": lambda of, shape: of.normal(shape),
-    "tiled": lambda of, shape: of.tiled(shape),
     "ties": lambda of, shape: of.uniform(shape) * DISTINCT // 1,
     "codes": lambda of, shape: of.uniform(shape) * CODES // 1,
     "ascending": _ascending,
@@ -187,7 +150,7 @@ DISTRIBUTIONS: dict[str, Callable[[NumPySource, Shape], Any]] = {
     "mostly_zeros": lambda of, shape: of.normal(shape) * (of.uniform(shape) < 0.03),
     "relu": lambda of, shape: of.normal(shape).clip(0, None),
     "clamped": lambda of, shape: of.normal(shape).clip(-1, 1),
-    "rounded": _rounded,
+    "rounded": lambda of, shape: of.rounded(shape),
     "nan": lambda of, shape: _with_nan(of, shape, 0.5),
     "few_nan": lambda of, shape: _with_nan(of, shape, 0.01),
     "all_nan": lambda of, shape: _constant(of, shape) * float("nan"),

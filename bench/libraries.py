@@ -12,7 +12,6 @@ import dmlops
 from bench.workloads import CPU, CUDA
 
 _PACKAGES = {"dmlops": (), "onnxruntime": ("onnxruntime", "onnx"), "cub": ("cuda.cccl",)}
-NOT_INSTALLED = "is not installed"
 _ONNX_OPSET, _ONNX_IR = 17, 8
 
 
@@ -21,7 +20,6 @@ class NotServedError(Exception):
 
 
 def not_served(reason: str) -> NoReturn:
-    """Raise `NotServedError`."""
     raise NotServedError(reason)
 
 
@@ -34,23 +32,19 @@ def module(name: str) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an exception as one short line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:150]}".removesuffix(": ")
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # the package that it is in
-        return False
 
 
 def missing(library: str, device: str) -> str | None:
     """Return why a library cannot run on a device of this machine, or None."""
     for package in _PACKAGES.get(library, (library,)):
-        if not _is_installed(package):
-            return f"{package} {NOT_INSTALLED}"
+        try:
+            is_installed = find_spec(package) is not None
+        except ModuleNotFoundError:  # the package that it is in
+            is_installed = False
+        if not is_installed:
+            return f"{package} is not installed"
     if device == CUDA and library == "torch" and not module("torch").cuda.is_available():
         return "this torch has no CUDA"
     if device == CUDA and library == "jax" and module("jax").default_backend() != "gpu":
@@ -70,28 +64,17 @@ def set_threads(count: int, device: str) -> None:
         module("torch").set_num_threads(count)
 
 
-def release_memory() -> None:
-    """Free the GPU memory that the libraries hold in their pools, so that the next library can use it."""
-    if find_spec("torch") and module("torch").cuda.is_initialized():
-        module("torch").cuda.empty_cache()
-    if find_spec("cupy"):
-        module("cupy").get_default_memory_pool().free_all_blocks()
-
-
 def is_numpy(array: Any) -> bool:
-    """Whether it is an array in host memory."""
     return isinstance(array, np.ndarray)
 
 
 def is_torch(array: Any) -> bool:
-    """Whether it is a torch tensor."""
     return type(array).__module__ == "torch"
 
 
 def to_numpy(array: Any) -> "np.ndarray[Any, Any]":
-    """Return the elements in host memory."""
     if not is_torch(array):
-        return np.asarray(array.get() if hasattr(array, "get") else array)
+        return np.asarray(array)
     if str(array.dtype) == "torch.bfloat16":
         raw = array.cpu().view(module("torch").int16).numpy()
         return np.asarray(raw).view(module("ml_dtypes").bfloat16)
@@ -103,16 +86,9 @@ def to_torch(array: Any) -> Any:
     torch = module("torch")
     if is_torch(array):
         return array
-    if not is_numpy(array):
-        return torch.from_dlpack(array)
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
-
-
-def to_cupy(array: Any) -> Any:
-    """Return the array as a CuPy array in the same memory."""
-    return module("cupy").from_dlpack(array) if is_torch(array) else array
 
 
 def to_jax(array: Any) -> Any:
@@ -129,26 +105,22 @@ def to_long(indices: Any) -> Any:
 
 
 def to_int(indices: Any) -> Any:
-    """Return indices as 32-bit signed integers."""
     return indices.int() if is_torch(indices) else indices.astype(np.int32)
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
     """Return a new array of the library of `like`, and by default of its type."""
-    if is_torch(like):
-        torch = module("torch")
-        # torch barely supports uint32; int32 has the same bytes.
-        kind = like.dtype if dtype is None else getattr(torch, dtype.replace("uint32", "int32"))
-        return torch.empty(shape, dtype=kind, device=like.device)
-    library = np if is_numpy(like) else module("cupy")
-    return library.empty(shape, dtype or like.dtype)
+    if not is_torch(like):
+        return np.empty(shape, dtype or like.dtype)
+    torch = module("torch")
+    # torch barely supports uint32; int32 has the same bytes.
+    kind = like.dtype if dtype is None else getattr(torch, dtype.replace("uint32", "int32"))
+    return torch.empty(shape, dtype=kind, device=like.device)
 
 
 def arange(like: Any, stop: int) -> Any:
     """Return 0, 1, ... as 64-bit integers, made by the library of `like`."""
-    if is_torch(like):
-        return module("torch").arange(stop, device=like.device)
-    return np.arange(stop)
+    return module("torch").arange(stop, device=like.device) if is_torch(like) else np.arange(stop)
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,50 +140,38 @@ def onnx_call(
     `inputs` are NumPy arrays, in the operator's order, and `outputs` arrays to write to; where a type stands
     instead, every call makes a new array. Types without a kernel of ONNX Runtime raise NotServedError.
     """
-    session = _onnx_session(operator, threads, inputs, outputs, attributes)
+    onnx, runtime = module("onnx"), module("onnxruntime")
+    element, describe = onnx.helper.np_dtype_to_tensor_dtype, onnx.helper.make_tensor_value_info
+    types = {name: each.dtype if is_numpy(each) else np.dtype(each) for name, each in outputs.items()}
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(operator, list(inputs), list(outputs), **attributes)],
+        operator,
+        [describe(name, element(array.dtype), array.shape) for name, array in inputs.items()],
+        [describe(name, element(dtype), None) for name, dtype in types.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", _ONNX_OPSET)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_ONNX_IR).SerializeToString()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4
+    try:
+        session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exception types have no public names
+        if "NOT_IMPLEMENTED" in str(error) or "invalid" in str(error).lower():
+            not_served("no kernel for this type")
+        raise
     binding = session.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
     for name, output in outputs.items():
-        if isinstance(output, np.ndarray):
+        if is_numpy(output):
             binding.bind_output(name, "cpu", 0, output.dtype, output.shape, output.ctypes.data)
         else:
             binding.bind_output(name, "cpu")
 
     def call() -> Any:
         session.run_with_iobinding(binding)
-        return binding if outputs else None
+        return binding
 
-    # The binding refers to this memory by address only.
-    call.keep_alive = (inputs, outputs)  # type: ignore[attr-defined]
+    call.keep_alive = (inputs, outputs)  # type: ignore[attr-defined]  # the binding has their addresses only
     return call
-
-
-def _dtype(output: Any) -> Any:
-    return output.dtype if isinstance(output, np.ndarray) else output
-
-
-def _onnx_session(
-    operator: str, threads: int, inputs: dict[str, Any], outputs: dict[str, Any], attributes: dict[str, Any]
-) -> Any:
-    onnx, runtime = module("onnx"), module("onnxruntime")
-    element, describe = onnx.helper.np_dtype_to_tensor_dtype, onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node(operator, list(inputs), list(outputs), **attributes)],
-        operator,
-        [describe(name, element(array.dtype), array.shape) for name, array in inputs.items()],
-        [describe(name, element(np.dtype(_dtype(output))), None) for name, output in outputs.items()],
-    )
-    opsets = [onnx.helper.make_opsetid("", _ONNX_OPSET)]
-    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_ONNX_IR)
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 4
-    try:
-        return runtime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:  # ONNX Runtime's exception types have no public names
-        if "NOT_IMPLEMENTED" in str(error) or "invalid" in str(error).lower():
-            not_served("no kernel for this type")
-        raise

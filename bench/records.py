@@ -1,4 +1,4 @@
-"""Files of results: writing and reading them, and the fastest time of each peer in all of them.
+"""Files of results: writing and reading them, the fastest time of each peer in all of them, and contests.
 
 Files were made for different questions, and asked different libraries: one that asked FlashInfer alone says
 nothing of a library that another file has for the same problem. So a peer's time is the fastest that any file
@@ -13,22 +13,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.peers import OURS, library_of
-from bench.workloads import UNSORTED
+from bench.peers import OURS, Contract, library_of
+from bench.workloads import BY_INDEX, UNSORTED
 from dmlops import __version__
-from dmlops.cli.ending import fail, users_errors
+from dmlops.cli.ending import users_errors
 from dmlops.cli.info import version
 from dmlops.cli.outputs import replaced
 from dmlops.cli.placement import cpu_name, cuda_devices
 
 Record = Mapping[str, Any]
 
-FORMAT = 2
 PACKAGES = (
-    *("numpy", "numba", "numba-cuda", "cuda-core", "torch", "onnxruntime", "jax", "bottleneck", "cupy"),
-    *("flashinfer-python", "cuda-cccl", "sglang", "triton"),
+    *("numpy", "numba", "numba-cuda", "torch", "onnxruntime", "jax", "bottleneck"),
+    *("cupy-cuda13x", "cupy-cuda12x", "flashinfer-python", "cuda-cccl", "sglang", "triton"),
 )
-# They sort whole rows, and are asked where that is what a user would do.
+# They sort whole rows, and are asked where that is what a user would do. Old files have CuPy's.
 SORTS = ("torch.sort", "cupy.argsort")
 
 
@@ -48,18 +47,16 @@ class Timed(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times as long the peer takes."""
         return self.peer_seconds / self.seconds
 
 
 def new_record(device: str, threads: int, quick: bool = False) -> dict[str, Any]:
-    """Return a results file without results."""
     machine: dict[str, Any] = {"cpu": cpu_name(), "cores": os.cpu_count(), "system": sys.platform}
     if device == "cuda":
         machine["gpu"] = cuda_devices()[0].name
-    versions = {name: found for name in PACKAGES if (found := _version(name)) is not None}
+    versions = {name: found for name in PACKAGES if (found := version(name)) != "not installed"}
     return {
-        "format": FORMAT,
+        "format": 2,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python -m bench", *sys.argv[1:]]),
         "device": device,
@@ -71,69 +68,52 @@ def new_record(device: str, threads: int, quick: bool = False) -> dict[str, Any]
     }
 
 
-def _version(package: str) -> str | None:
-    # CuPy's wheels are named after the CUDA version that they support.
-    names = ("cupy-cuda13x", "cupy-cuda12x", "cupy") if package == "cupy" else (package,)
-    found = (version(name) for name in names)
-    return next((text for text in found if text != "not installed"), None)
-
-
-def text_of(record: Record) -> str:
-    """Return a results file: a line for each workload, and numbers without more digits than are measured."""
-    parts = []
-    for name, value in record.items():
-        text = json.dumps(_rounded(value), separators=(",", ":"))
-        if isinstance(value, list) and value:
-            lines = [json.dumps(_rounded(each), separators=(",", ":")) for each in value]
-            text = "[\n" + ",\n".join(lines) + "\n]"
-        parts.append(f"{json.dumps(name)}: {text}")
-    return "{" + ",\n".join(parts) + "}\n"
-
-
 def _rounded(value: Any) -> Any:
+    """Return a value of JSON without more digits than are measured."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
         return {name: _rounded(each) for name, each in value.items()}
-    return [_rounded(each) for each in value] if isinstance(value, (list, tuple)) else value
+    return [_rounded(each) for each in value] if isinstance(value, list) else value
 
 
-def write(path: Path, text: str) -> None:
-    """Replace a file as a whole, so that an interrupted run keeps what it measured."""
-    content = text.encode("utf-8", "backslashreplace")  # names of files may contain surrogates
+def write(path: Path, record: Record) -> None:
+    """Write a results file, with a line for each workload.
+
+    The file is replaced as a whole, so that an interrupted run keeps what it measured.
+    """
+    parts = []
+    for name, value in record.items():
+        several = value if isinstance(value, list) and value else [value]
+        lines = [json.dumps(_rounded(each), separators=(",", ":")) for each in several]
+        text = "[\n" + ",\n".join(lines) + "\n]" if several is value else lines[0]
+        parts.append(f"{json.dumps(name)}: {text}")
+    content = "{" + ",\n".join(parts) + "}\n"
     with users_errors(str(path)), replaced(path) as stream:
-        stream.write(content)
+        stream.write(content.encode("utf-8", "backslashreplace"))  # names of files may contain surrogates
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Read a results file; fail if it has no results of this version."""
-    with users_errors(str(path)):
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except RecursionError:
-            record = None
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        fail(f"{path}: the file has no results of this version of `python -m bench`")
-    return record
-
-
-def outcome_of(row: Record, contender: str) -> Record | None:
-    """Return the outcome of a contender in a row, or None."""
-    return next((each for each in row["outcomes"] if each["contender"] == contender), None)
+def outcome_of(row: Record, contender: str = OURS) -> Record:
+    """Return the outcome of a contender in a row, which is empty if it has none."""
+    return next((each for each in row["outcomes"] if each["contender"] == contender), {})
 
 
 def seconds_of(row: Record, contender: str = OURS) -> float | None:
     """Return the median time of a contender in a row, or None if it has none."""
-    return (outcome_of(row, contender) or {}).get("seconds")
+    return outcome_of(row, contender).get("seconds")
 
 
 def least_of(row: Record) -> float | None:
     """Return the shortest time of dmlops in a row, which other work on the machine disturbs least."""
-    outcome = outcome_of(row, OURS) or {}
+    outcome = outcome_of(row)
     return outcome.get("best") or outcome.get("seconds")
 
 
-def machine_of(record: Record) -> Hashable:
+def _seconds_or_inf(outcome: Record) -> float:
+    return float(outcome["seconds"] or "inf")
+
+
+def _machine_of(record: Record) -> Hashable:
     """Return the kind of machine on which results were made: the GPU, or the processor and the threads."""
     machine = record["machine"]
     return machine.get("gpu") or (machine["cpu"], record["threads"])
@@ -147,21 +127,17 @@ def rows_of(record: Record, records: Iterable[Record]) -> list[dict[str, Any]]:
     """
     outcomes: dict[str, list[Record]] = {}
     libraries: dict[str, set[str]] = {}
-    for each in records:
-        if machine_of(each) != machine_of(record):
-            continue
-        for row in each["workloads"]:
-            peers = [outcome for outcome in row["outcomes"] if library_of(outcome["contender"]) != OURS]
-            outcomes.setdefault(row["problem"], []).extend(peers)
-            names = [each["contender"] for each in peers if each["seconds"]]
-            timed = {library_of(name) for name in names if name not in SORTS}
-            libraries.setdefault(row["operator"], set()).update(timed)
+    alike = [each for each in records if _machine_of(each) == _machine_of(record)]
+    for row in (row for each in alike for row in each["workloads"]):
+        peers = [outcome for outcome in row["outcomes"] if library_of(outcome["contender"]) != OURS]
+        outcomes.setdefault(row["problem"], []).extend(peers)
+        timed = [each["contender"] for each in peers if each["seconds"] and each["contender"] not in SORTS]
+        libraries.setdefault(row["operator"], set()).update(map(library_of, timed))
     rows = []
     for row in record["workloads"]:
-        problem = row["problem"]
-        peers = [*outcomes[problem]]
-        if problem.endswith(UNSORTED):  # sorted answers are answers in any order
-            peers += outcomes.get(problem.removesuffix(UNSORTED), [])
+        peers = [*outcomes[row["problem"]]]
+        if row["problem"].endswith(UNSORTED):  # sorted answers are answers in any order
+            peers += outcomes.get(row["problem"].removesuffix(UNSORTED), [])
         rows.append(with_peers(row, peers, libraries[row["operator"]]))
     return rows
 
@@ -177,12 +153,10 @@ def with_peers(
     peers = [each for each in row["outcomes"] if each not in own] if peers is None else peers
     fastest: dict[str, Record] = {}
     for each in peers:
-        known = fastest.get(each["contender"])
-        if known is None or (each["seconds"] or float("inf")) < (known["seconds"] or float("inf")):
-            fastest[each["contender"]] = each
+        fastest[each["contender"]] = min(fastest.get(each["contender"], each), each, key=_seconds_or_inf)
     ours = seconds_of(row)
     whole = [each for each in fastest.values() if each["seconds"] and not each.get("is_spared")]
-    best = min(whole, key=lambda each: float(each["seconds"]), default=None)
+    best = min(whole, key=_seconds_or_inf, default=None)
     return {
         **row,
         "outcomes": [*own, *fastest.values()],
@@ -190,3 +164,52 @@ def with_peers(
         "ratio": best["seconds"] / ours if best and ours else None,
         "not_asked": sorted({*libraries} - {library_of(each["contender"]) for each in peers}),
     }
+
+
+# A library that promises less has less to do, so there are four contests, each against all whose answers are
+# of this kind or of a kind before it. In the first two, the results of dmlops are in order of value, and in
+# the others of index.
+CONTESTS = {
+    Contract.STABLE: "the same contract",
+    Contract.SORTED: "sorted answers",
+    Contract.ANY: "any contract",
+    Contract.OPEN: "indices alone as well",
+}
+
+
+def standings(rows: Iterable[Record], contract: str) -> list[Timed]:
+    """Return the times in the problems of applications in which a peer takes part in a contest."""
+    kinds = [*Contract]
+    place = kinds.index(Contract(contract))
+    suffix = "" if place < kinds.index(Contract.ANY) else BY_INDEX
+    in_applications = {row["name"]: row for row in rows if row["series"]}
+    found = []
+    for name in dict.fromkeys(name.removesuffix(BY_INDEX) for name in in_applications):
+        row = in_applications.get(name + suffix)
+        seconds = row and seconds_of(row)
+        peers = [
+            outcome
+            for each in (name, name + BY_INDEX)
+            for outcome in in_applications.get(each, {"outcomes": []})["outcomes"]
+            if outcome["seconds"] and outcome.get("contract") in kinds[: place + 1]
+            if library_of(outcome["contender"]) != OURS
+        ]
+        if row and seconds and peers:
+            peer = min(peers, key=_seconds_or_inf)
+            found.append(Timed(row["name"], seconds, peer["contender"], peer["seconds"], row["series"]))
+    return found
+
+
+def ratio(number: float) -> str:
+    """Return a ratio without more digits than a measurement has.
+
+    Examples
+    --------
+    >>> [ratio(number) for number in (0.00123, 0.1, 0.9512, 9.99, 9.996, 24.23, 99.94, 99.96, 5123.4)]
+    ['0.0012', '0.10', '0.95', '9.99', '10.0', '24.2', '99.9', '100', '5,100']
+    """
+    if number >= 99.95:
+        return f"{float(f'{number:.2g}'):,.0f}"
+    if number >= 9.995:
+        return f"{number:.1f}"
+    return f"{number:.2f}" if number >= 0.1 else f"{number:.2g}"

@@ -1,4 +1,4 @@
-"""The report about results, as `python -m bench run` ends with it, and of two runs side by side."""
+"""The report about results, with which `python -m bench run` ends."""
 
 import statistics
 from collections import Counter
@@ -11,10 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from bench.contests import Contest, standings
-from bench.digits import ratio, times
 from bench.peers import OURS
-from bench.records import Record, Timed, outcome_of, seconds_of, with_peers
+from bench.records import CONTESTS, Record, Timed, outcome_of, ratio, seconds_of, standings, with_peers
 from dmlops.cli.console import duration, out, plain_console
 from dmlops.types.errors import counted
 
@@ -25,29 +23,31 @@ SHOWN = 20  # comparisons beyond their limits; the results file has all of them
 def line(row: Record) -> str:
     """Return what is printed as soon as a workload is measured."""
     row = with_peers(row)
-    seconds, peer = seconds_of(row), row["best_peer"]
+    seconds = seconds_of(row)
     if seconds is None:
         return f"{row['name']}: {why_not(row)}"
-    beside = f", {peer} {duration(seconds_of(row, peer) or 0)}" if peer else ""
+    beside = f", {_best_peer(row)}" if row["best_peer"] else ""
     return f"{row['name']}: {duration(seconds)}{beside}"
 
 
 def why_not(row: Record) -> str:
-    """Return why dmlops was not timed."""
-    return str((outcome_of(row, OURS) or {}).get("message", "not measured"))
+    return str(outcome_of(row).get("message", "not measured"))
+
+
+def _best_peer(row: Record) -> str:
+    return f"{row['best_peer']} {duration(seconds_of(row, row['best_peer']) or 0)}"
 
 
 def print_report(record: Record) -> None:
-    """Print what one run found."""
     rows = [with_peers(row) for row in record["workloads"]]
     console = plain_console(width=out.width if out.is_terminal else FILE_WIDTH)
-    found = [(contest, standings(rows, contest)) for contest in Contest]
+    found = {contest: standings(rows, contract) for contract, contest in CONTESTS.items()}
     if "sweeps" in record:
         _print_comparisons(console, **record["sweeps"])
-    elif any(each for _, each in found):
+    elif any(found.values()):
         table = _table("Contests", "contest", "ahead in", "of", "in the median", "furthest behind")
-        for contest, each in found:
-            table.add_row(contest, *_standing_cells(each))
+        for contest, timed in found.items():
+            table.add_row(contest, *_standing_cells(timed))
         console.print(table)
     else:
         table = _table("Median times", "workload", "dmlops", "ratio", "best peer", "of copy rate", "others")
@@ -60,7 +60,12 @@ def print_report(record: Record) -> None:
     is_host = record["device"] == "cpu"
     how = f"{record['threads']} threads each" if is_host else "GPU times by CUDA events"
     console.print(f"{how}; a copy moves {record['bandwidth'] / 1e9:.0f} GB/s here.")
-    _print_summary(console, rows)
+    if ratios := [row["ratio"] for row in rows if row["ratio"]]:
+        n_ahead = sum(each >= 1 for each in ratios)
+        console.print(
+            f"dmlops is the fastest on {n_ahead} of {counted(len(ratios), 'workload')}; "
+            f"in the median, the best peer takes {ratio(statistics.median(ratios))} times as long."
+        )
 
 
 def _table(title: str, *heads: str) -> Table:
@@ -71,7 +76,7 @@ def _table(title: str, *heads: str) -> Table:
 
 
 def _cells(row: Record, bandwidth: float) -> list[str | Text]:
-    seconds, peer = seconds_of(row), row["best_peer"]
+    seconds = seconds_of(row)
     own, share = Text(why_not(row), "red"), ""
     if seconds is not None:
         own, share = Text(duration(seconds)), f"{row['bytes_moved'] / seconds / bandwidth:.0%}"
@@ -80,13 +85,13 @@ def _cells(row: Record, bandwidth: float) -> list[str | Text]:
     others = sorted(
         (each["seconds"], each["contender"])
         for each in row["outcomes"]
-        if each["seconds"] and each["contender"] not in (OURS, peer)
+        if each["seconds"] and each["contender"] not in (OURS, row["best_peer"])
     )
     return [
         row["name"],
         own,
-        Text(times(row["ratio"]), "green" if row["ratio"] >= 1 else "red") if row["ratio"] else "",
-        f"{peer} {duration(seconds_of(row, peer) or 0)}" if peer else "",
+        Text(f"{ratio(row['ratio'])} x", "green" if row["ratio"] >= 1 else "red") if row["ratio"] else "",
+        _best_peer(row) if row["best_peer"] else "",
         share,
         ", ".join(f"{name} {duration(each)}" for each, name in others),
     ]
@@ -100,7 +105,7 @@ def _standing_cells(found: Sequence[Timed]) -> list[str]:
     least = min(found, key=lambda each: each.ratio)
     where = f"{least.name}: {duration(least.seconds)}, {least.peer} {duration(least.peer_seconds)}"
     n_ahead = sum(each >= 1 for each in ratios)
-    return [str(n_ahead), str(len(found)), times(statistics.median(ratios)), where]
+    return [str(n_ahead), str(len(found)), f"{ratio(statistics.median(ratios))} x", where]
 
 
 def _print_comparisons(console: Console, compared: int, beyond: Sequence[dict[str, Any]]) -> None:
@@ -110,7 +115,7 @@ def _print_comparisons(console: Console, compared: int, beyond: Sequence[dict[st
         table.add_row(
             f"{each['point']} {duration(each['seconds'])}",
             f"{each['other']} {duration(each['other_seconds'])}",
-            Text(times(each["factor"]), "red"),
+            Text(f"{ratio(each['factor'])} x", "red"),
             f"{each['limit']:.3g} x",
         )
     if beyond:
@@ -133,34 +138,3 @@ def _print_notes(console: Console, rows: Sequence[Record]) -> None:
         lines.append(f"{reason}: {', '.join(names)}")
     for text in lines:
         console.print(Padding(Text(text, "dim"), (0, 0, 0, 2), expand=False))
-
-
-def _print_summary(console: Console, rows: Sequence[Record]) -> None:
-    ratios = [row["ratio"] for row in rows if row["ratio"]]
-    if ratios:
-        n_ahead = sum(each >= 1 for each in ratios)
-        console.print(
-            f"dmlops is the fastest on {n_ahead} of {counted(len(ratios), 'workload')}; "
-            f"in the median, the best peer takes {ratio(statistics.median(ratios))} times as long."
-        )
-
-
-def print_comparison(before: Record, after: Record, names: Sequence[str]) -> None:
-    """Print the workloads in which dmlops was timed in both runs, the largest slowdown first."""
-    earlier = {row["name"]: seconds_of(row) for row in before["workloads"]}
-    both = [
-        (first / second, row["name"], first, second)
-        for row in after["workloads"]
-        if (first := earlier.get(row["name"])) and (second := seconds_of(row))
-    ]
-    if not both:
-        out.print("No workload was timed in both runs.")
-        return
-    console = plain_console(width=out.width if out.is_terminal else FILE_WIDTH)
-    table = _table("dmlops in two runs", "workload", *names, "faster")
-    for factor, name, first, second in sorted(both):
-        cell = Text(times(factor), "green" if factor >= 1 else "red")
-        table.add_row(name, duration(first), duration(second), cell)
-    console.print(table)
-    median = ratio(statistics.median(each[0] for each in both))
-    console.print(f"{counted(len(both), 'workload')}; in the median, {names[1]} is {median} times as fast.")

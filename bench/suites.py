@@ -4,37 +4,91 @@ A new suite is a function that yields the workloads of a device, and one line in
 a class in `workloads`, contenders in `peers`, and its answers checked in `answers`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from bench import sweeps
 from bench.operators import operators
-from bench.peers import OURS, contenders
-from bench.records import SORTS, Record, least_of
-from bench.rows import rows
-from bench.runner import Pace
-from bench.sampling import sampling
-from bench.serving import serving
-from bench.sweeps import Finding, Sweep
-from bench.workloads import CPU, CUDA, Workload
+from bench.sweeps import Sweep
+from bench.workloads import BY_INDEX, CPU, CUDA, Sample, TopK, Workload
 
-# On the host, NumPy checks the answers of sweeps up to this size; a GPU checks all of them.
-CHECKED_SIZE = 1 << 21
-BRIEF = 0.02  # seconds for the samples of a contender where there are hundreds of problems
+VOCABULARY = 128256
+SINGLE, FLOATS = ("float32",), ("float32", "bfloat16")
+# The numbers of rows, their types, and their lengths, each with a k.
+APPLICATIONS: dict[str, tuple[Sequence[int], Sequence[str], Iterable[tuple[int, int]]]] = {
+    # Sparse attention keeps the keys with the largest scores.
+    "indexer": ((1, 16, 64, 512), FLOATS, [(1 << bits, 2048) for bits in (*range(12, 19), 20)]),
+    # Routers select a few experts per token.
+    "gating": ((1, 64, 4096, 65536), SINGLE, [*product((64, 128, 256, 512), (1, 2, 4, 8))]),
+    # A token is sampled from logits; the lengths are those of common vocabularies.
+    "sampling": (
+        (1, 8, 64, 256),
+        (*FLOATS, "float16"),
+        [*product((32000, VOCABULARY, 151936, 262144), (1, 20, 50))],
+    ),
+    # Nearest neighbours by score, one row per query.
+    "vector search": (
+        (1, 10, 100, 1000),
+        SINGLE,
+        [*product((100_000, 1_000_000, 10_000_000), (10, 100, 1000))],
+    ),
+    "indexer 2026": (
+        (1, 16, 64, 512),
+        FLOATS,
+        [*product((8192, 32768, 131072), (512, 1024, 2048, 4096))],
+    ),
+    # Rows that one block can hold, of a size between that of routers and that of vocabularies.
+    "medium rows": ((64, 512, 4096), FLOATS, [*product((8192, 32768), (64, 256, 1000))]),
+    "gating 2026": (
+        (1, 64, 4096, 65536),
+        SINGLE,
+        [(256, 6), (384, 8), (512, 10), (512, 22), (896, 16)],
+    ),
+}
+
+
+def serving(device: str) -> Iterator[Workload]:
+    """Yield the problems of all applications, in order of value and of index; there are none on the CPU."""
+    if device != CUDA:
+        return
+    for application, (row_counts, dtypes, columns) in APPLICATIONS.items():
+        for dtype, rows, (size, k), is_sorted in product(dtypes, row_counts, columns, (True, False)):
+            yield TopK(
+                name=f"{application} {rows} x {size} {dtype}, k {k}{'' if is_sorted else BY_INDEX}",
+                device=device,
+                shape=(rows, size),
+                dtype=dtype,
+                k=k,
+                is_sorted=is_sorted,
+                series=application,
+            )
+
+
+def sampling(device: str) -> Iterator[Workload]:
+    """Yield problems of engines that draw a token per row of logits."""
+    row_counts = (1, 16) if device == CPU else (1, 16, 256)
+    filters = ((0, 1.0), (50, 0.9), (0, 0.9))  # k, and top_p; 0 and 1.0 stand for all elements
+    for rows, dtype, (k, top_p) in product(row_counts, FLOATS, filters):
+        yield Sample(
+            name=f"sample {rows} x {VOCABULARY} {dtype}, k {k or 'all'}, top_p {top_p}",
+            device=device,
+            shape=(rows, VOCABULARY),
+            dtype=dtype,
+            k=k,
+            top_p=top_p,
+            quick=rows == 1,
+        )
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Problems that are measured together."""
-
     make: Callable[[str], Iterable[Workload | Sweep]]
     """Returns the workloads of a device, or its sweeps."""
     seconds: dict[str, float]
     """How long it takes to measure all of them, by device."""
     has_peers: bool = False
     """Whether other libraries are timed as well."""
-    has_contests: bool = False
-    """Whether peers compete with those whose answers are like theirs."""
     is_brief: bool = True
     """Whether each problem is timed only briefly."""
 
@@ -45,30 +99,12 @@ class Suite:
             found += each.points if isinstance(each, Sweep) else [each]
         return found
 
-    def pace(self, device: str) -> Pace:
-        """Return how thoroughly each problem is measured."""
-        if not self.is_brief:
-            return Pace()
-        return Pace(BRIEF, patience=0.25, checked_size=CHECKED_SIZE if device == CPU else float("inf"))
-
-    def contenders(self, device: str) -> set[str]:
-        """Return the names of those who are timed on a device."""
-        names = {who.name for each in self.workloads(device) for who in contenders(each.operator, device)}
-        left_out = SORTS if self.has_contests else ()
-        return names - {*left_out} if self.has_peers else {OURS}
-
-    def compared(self, device: str, rows: Iterable[Record]) -> list[Finding]:
-        """Compare the points of the suite's sweeps; a suite of single problems has none."""
-        found = [each for each in self.make(device) if isinstance(each, Sweep)]
-        return sweeps.compared(found, {row["name"]: seconds for row in rows if (seconds := least_of(row))})
-
 
 SUITES = {
     "operators": Suite(operators, {CPU: 420.0, CUDA: 200.0}, has_peers=True, is_brief=False),
-    "serving": Suite(serving, {CPU: 1.0, CUDA: 900.0}, has_peers=True, has_contests=True),
+    "serving": Suite(serving, {CPU: 1.0, CUDA: 900.0}, has_peers=True),
     "sampling": Suite(sampling, {CPU: 60.0, CUDA: 60.0}, has_peers=True),
-    "rows": Suite(rows, {CPU: 30.0, CUDA: 60.0}),
+    "rows": Suite(sweeps.rows, {CPU: 30.0, CUDA: 60.0}),
     "data": Suite(sweeps.kinds_of_data, {CPU: 240.0, CUDA: 150.0}),
-    "layouts": Suite(sweeps.layouts, {CPU: 240.0, CUDA: 150.0}),
     "sizes": Suite(sweeps.sizes, {CPU: 240.0, CUDA: 150.0}),
 }

@@ -8,16 +8,15 @@ The fastest peer of a workload is that of all files: `bench.records`.
 import json
 import re
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bench.contests import Contest, standings
-from bench.digits import ratio, three_digits
 from bench.peers import Contract
-from bench.records import Timed, rows_of, seconds_of
-from bench.serving import BY_INDEX
+from bench.records import CONTESTS, Timed, ratio, rows_of, seconds_of, standings
+from bench.workloads import BY_INDEX
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -33,16 +32,12 @@ GPU = "h100-2026-11-27"
 CPU = "epyc-2threads-2026-11-27"
 LANDSCAPES = ("landscape-h100-2026-11-25-flashinfer", "landscape-h200-2026-11-24")
 CONTESTED = "contest-h100-2026-11-26"
-NEW_SIZES = (
-    ("new_sizes/h200-2026-11-28", "new_sizes/h200-2026-11-28-before"),
-    ("new_sizes/xeon-2026-11-29", "new_sizes/xeon-2026-11-28-before"),
-)
-"""Files, and those of the version that planned each size in Python."""
+NEW_SIZES = ("new_sizes/h200-2026-11-28", "new_sizes/xeon-2026-11-29")
 SAMPLED = "sampling-h200-2026-11-29"
 ROWS = "rows-h200-2026-11-29"
 SWEEPS = ("cliffs-h100-2026-11-27", "epyc-1thread-data-2026-11-27")
 
-# The README has the times of these workloads, and of those with the lowest ratios.
+# The README has the times of these workloads, and of the two with the lowest ratios.
 README_GPU = (
     "top_k 256 x 50257 float32, k 50",
     "top_k 64 x 131072 float32, k 2048",
@@ -55,7 +50,6 @@ README_CPU = (
     "gather_nd 65,536 tuples of 128",
     "diagonal causal mask 32 x 2048 x 2048",
 )
-N_LOWEST_OF_README = 2
 PROBLEMS = (
     "indexer 1 x 131072 float32, k 2048, by index",
     "indexer 64 x 131072 float32, k 2048",
@@ -78,6 +72,7 @@ LARGE_BYTES = 1e6  # from here on, the bandwidth limits a workload rather than i
 N_LOWEST = 6
 N_OF_CONTEST = 4
 UNITS = {"us": 1e6, "ms": 1e3}
+# The heads of columns of words; all others end in numbers, and are at the right.
 _WORDS = {
     *("Workload", "Contest", "GPU", "Machine", "Operator", "Slowest", "Application", "Call"),
     *("Kernel", "Asked for", "Values", "Order", "Rows", "Compared with"),
@@ -88,6 +83,17 @@ _CUT_OFFS = {
     "k all, top_p 0.9": "top_p 0.9",
 }
 _EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
+
+
+def three_digits(number: float) -> str:
+    """Return a number with three significant digits, or all digits before the point.
+
+    Examples
+    --------
+    >>> [three_digits(number) for number in (0.00456, 5, 12.34, 99.96, 999.6, 1014.1)]
+    ['0.00456', '5.00', '12.3', '100', '1000', '1014']
+    """
+    return f"{number:#.3g}".rstrip(".") if number < 999.5 else f"{number:.0f}"
 
 
 @cache
@@ -116,58 +122,26 @@ def _rows(file: str) -> list[dict[str, Any]]:
     return sorted((row for row in _workloads(file) if row["ratio"]), key=lambda row: float(row["ratio"]))
 
 
-def _timed(file: str) -> dict[str, Timed]:
+def _timed(file: str, names: Iterable[str], n_lowest: int = 0) -> list[Timed]:
+    """Return the times of some workloads, and of those of the others that have the lowest ratios."""
     found = {}
     for row in _rows(file):
         ours = seconds_of(row) or 0.0
         peer_seconds, libraries = ours * row["ratio"], row["not_asked"]
         found[row["name"]] = Timed(row["name"], ours, row["best_peer"], peer_seconds, not_asked=libraries)
-    return found
+    named = [found.pop(name) for name in names]
+    return [*named, *reversed([*found.values()][:n_lowest])]
 
 
 def chart() -> Iterator[tuple[str, list[Timed]]]:
     """Yield the rows of the bar chart, with the machine of each group."""
     for file, names, n_lowest in CHARTS:
-        found = _named_and_lowest(file, names, n_lowest)
-        yield where(file), sorted(found, key=lambda each: -each.ratio)
+        yield where(file), sorted(_timed(file, names, n_lowest), key=lambda each: -each.ratio)
 
 
 def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table, with what ends in a number at the right."""
     rules = ["---" if head in _WORDS else "---:" for head in heads]
     return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (heads, rules, *rows))
-
-
-def _named_and_lowest(file: str, names: Iterable[str], n_lowest: int) -> list[Timed]:
-    timed = _timed(file)
-    named = [timed.pop(name) for name in names]
-    return [*named, *reversed([*timed.values()][:n_lowest])]
-
-
-def _lowest(file: str, unit: str, names: Collection[str] = ()) -> str:
-    """Return the times of some workloads, or else of the first ones, in ascending order of the ratio."""
-    timed = [*_timed(file).values()]
-    chosen = [each for each in timed if each.name in names] if names else timed[:N_LOWEST]
-    return _table(file, unit, chosen)
-
-
-def _table(file: str, unit: str, timed: Sequence[Timed]) -> str:
-    lines = _lines(_heads(unit), (_cells(each, unit) for each in timed))
-    return f"{where(file)}:\n\n{lines}{_not_asked(timed)}"
-
-
-def _not_asked(timed: Iterable[Timed]) -> str:
-    """Return which libraries were not asked to solve which of some workloads, as a line below their table."""
-    names: dict[Sequence[str], list[str]] = {}
-    for each in timed:
-        if each.not_asked:
-            names.setdefault(tuple(each.not_asked), []).append(each.name)
-    told = [f"{'; '.join(found)}: {', '.join(libraries)}" for libraries, found in names.items()]
-    return f"\nNot asked for {'. For '.join(told)}.\n" if told else ""
-
-
-def _heads(unit: str) -> Sequence[str]:
-    return "Workload", f"dmlops, {unit}", f"Fastest peer, {unit}", "Ratio"
 
 
 def _cells(each: Timed, unit: str = "us") -> tuple[str, ...]:
@@ -175,14 +149,23 @@ def _cells(each: Timed, unit: str = "us") -> tuple[str, ...]:
     return each.name, ours, f"{each.peer} {theirs}", ratio(each.ratio)
 
 
-def _operators() -> str:
-    rows = []
-    for file in (GPU, CPU):
-        by_operator: dict[str, list[float]] = {}
-        for row in _rows(file):
-            by_operator.setdefault(row["operator"], []).append(row["ratio"])
-        rows += [(f"`{name}`", where(file), *_summary(ratios)) for name, ratios in by_operator.items()]
-    return _lines(("Operator", "Machine", "Workloads", *_EXTENT), rows)
+def _times(timed: Iterable[Timed], unit: str = "us") -> str:
+    heads = ("Workload", f"dmlops, {unit}", f"Fastest peer, {unit}", "Ratio")
+    return _lines(heads, (_cells(each, unit) for each in timed))
+
+
+def _table(file: str, unit: str, names: Iterable[str], n_lowest: int = 0, *, is_ordered: bool = True) -> str:
+    """Return the times of workloads on a machine, with a line of the libraries that were not asked."""
+    timed = _timed(file, names, n_lowest)
+    if is_ordered:
+        timed.sort(key=lambda each: each.ratio)
+    not_asked: dict[Sequence[str], list[str]] = {}
+    for each in timed:
+        if each.not_asked:
+            not_asked.setdefault(tuple(each.not_asked), []).append(each.name)
+    told = [f"{'; '.join(found)}: {', '.join(libraries)}" for libraries, found in not_asked.items()]
+    below = f"\nNot asked for {'. For '.join(told)}.\n" if told else ""
+    return f"{where(file)}:\n\n{_times(timed, unit)}{below}"
 
 
 def _summary(ratios: Sequence[float]) -> tuple[object, ...]:
@@ -190,65 +173,71 @@ def _summary(ratios: Sequence[float]) -> tuple[object, ...]:
     return len(ratios), sum(each >= 1 for each in ratios), *map(ratio, extent)
 
 
-def _contest(file: str, contest: Contest) -> list[Timed]:
-    return standings(_workloads(file), contest)
+def _grouped(pairs: Iterable[tuple[Any, float]]) -> dict[Any, list[float]]:
+    groups: dict[Any, list[float]] = {}
+    for group, each in pairs:
+        groups.setdefault(group, []).append(each)
+    return groups
+
+
+def _operators() -> str:
+    rows = []
+    for file in (GPU, CPU):
+        by_operator = _grouped((row["operator"], row["ratio"]) for row in _rows(file))
+        rows += [(f"`{name}`", where(file), *_summary(ratios)) for name, ratios in by_operator.items()]
+    return _lines(("Operator", "Machine", "Workloads", *_EXTENT), rows)
+
+
+def _contest(file: str, contract: Contract) -> list[Timed]:
+    return standings(_workloads(file), contract)
 
 
 def _contests() -> str:
     rows = []
     for file in LANDSCAPES:
         # These files know of no kernel that returns indices alone.
-        contests = (Contest.STABLE, Contest.SORTED, Contest.ANY)
-        found = {contest: [each.ratio for each in _contest(file, contest)] for contest in contests}
-        for contest, ratios in sorted(found.items(), key=lambda item: min(item[1], default=0)):
+        contracts = (Contract.STABLE, Contract.SORTED, Contract.ANY)
+        found = {contract: [each.ratio for each in _contest(file, contract)] for contract in contracts}
+        for contract, ratios in sorted(found.items(), key=lambda item: min(item[1], default=0)):
             if ratios:
-                rows.append((where(file), contest.value, *_summary(ratios)))
+                rows.append((where(file), CONTESTS[contract], *_summary(ratios)))
     return _lines(("GPU", "Contest", "Problems", *_EXTENT), rows)
 
 
 def _behind() -> str:
     """Return the problems in which dmlops is behind, in either order of its results."""
-    found = [
-        each
-        for file in LANDSCAPES
-        for contest in (Contest.SORTED, Contest.ANY)
-        for each in _contest(file, contest)
-        if each.ratio < 1
-    ]
-    rows = sorted(found, key=lambda each: each.ratio)
-    return _lines(_heads("us"), (_cells(each) for each in rows))
+    kinds = product(LANDSCAPES, (Contract.SORTED, Contract.ANY))
+    found = [each for file, contract in kinds for each in _contest(file, contract) if each.ratio < 1]
+    return _times(sorted(found, key=lambda each: each.ratio))
 
 
 def _modern() -> str:
     """Return the contests of the problems of 2026, by application."""
     rows = []
-    for contest in Contest:
-        by_application: dict[str, list[float]] = {}
-        for each in _contest(CONTESTED, contest):
-            by_application.setdefault(each.application, []).append(each.ratio)
-        rows += [(name, contest.value, *_summary(ratios)) for name, ratios in by_application.items()]
+    for contract, contest in CONTESTS.items():
+        found = _grouped((each.application, each.ratio) for each in _contest(CONTESTED, contract))
+        rows += [(name, contest, *_summary(ratios)) for name, ratios in found.items()]
     rows.sort(key=lambda row: float(str(row[4])))
     return f"{where(CONTESTED)}:\n\n{_lines(('Application', 'Contest', 'Problems', *_EXTENT), rows)}"
 
 
 def _modern_lowest() -> str:
     """Return the lowest ratios of each contest of the problems of 2026."""
-    rows: set[tuple[str, ...]] = set()
-    for contest in Contest:
-        lowest = sorted(_contest(CONTESTED, contest), key=lambda each: each.ratio)[:N_OF_CONTEST]
-        rows |= {_cells(each) for each in lowest}
-    ordered = sorted(rows, key=lambda row: (float(row[3]), row))
-    return _lines(_heads("us"), ordered)
+    found: set[Timed] = set()
+    for contract in Contract:
+        found |= {*sorted(_contest(CONTESTED, contract), key=lambda each: each.ratio)[:N_OF_CONTEST]}
+    return _times(sorted(found, key=lambda each: (float(ratio(each.ratio)), _cells(each))))
 
 
 def _ties() -> str:
     """Return what each kernel returned for tied data, and how dmlops compares with it in the same order."""
     record = _record(CONTESTED)
-    ratios: dict[tuple[str, bool], list[float]] = {}
-    for row in record["workloads"]:
-        seconds = {each["contender"]: each["seconds"] for each in row["outcomes"] if each["seconds"]}
-        for name, time in seconds.items():
-            ratios.setdefault((name, not row["name"].endswith(BY_INDEX)), []).append(time / seconds["dmlops"])
+    ratios = _grouped(
+        ((each["contender"], not row["name"].endswith(BY_INDEX)), each["seconds"] / (seconds_of(row) or 0.0))
+        for row in record["workloads"]
+        for each in row["outcomes"]
+        if each["seconds"]
+    )
     rows = []
     for each in record["ties"]:
         found = ratios.get((each["contender"], each["is_sorted"]))
@@ -256,31 +245,18 @@ def _ties() -> str:
             order = "value" if each["is_sorted"] else "any"
             faults = (f"{each[name]} of {each['problems']}" for name in ("wrong", "varied"))
             row = (each["contender"], order, "yes" if each["has_values"] else "no", *faults)
-            contest = dict(zip(Contract, Contest, strict=True))[each["contract"]]
-            rows.append((*row, each["order"], contest.value, *map(str, _summary(found)[:4])))
+            contest = CONTESTS[Contract(each["contract"])]
+            rows.append((*row, each["order"], contest, *map(str, _summary(found)[:4])))
     rows.sort(key=lambda row: float(str(row[9])))
     heads = ("Kernel", "Asked for", "Values", "Wrong sets", "Bytes varied", "Order", "Contest")
     return _lines((*heads, "Timed", *_EXTENT[:3]), rows)
 
 
 def _speed() -> str:
-    """Return what the README says of speed."""
-    stable = [each.ratio for each in _contest(LANDSCAPES[0], Contest.STABLE)]
+    stable = [each.ratio for each in _contest(LANDSCAPES[0], Contract.STABLE)]
     n_stable, _, low, median, high = _summary(stable)
-    n_any, n_ahead, *_ = _summary([each.ratio for each in _contest(LANDSCAPES[1], Contest.ANY)])
-    return (
-        f"{_table(GPU, 'us', _named_and_lowest(GPU, README_GPU, N_LOWEST_OF_README))}\n"
-        f"{_table(CPU, 'ms', _named_and_lowest(CPU, README_CPU, N_LOWEST_OF_README))}\n"
-        f"In {n_stable} problems of sparse attention, expert gating and sampling ({where(LANDSCAPES[0])}), "
-        "the fastest sorted and stable top-k of\nother libraries, in most of them the only one that was "
-        f"asked, FlashInfer's, takes {low} to {high} times as long as dmlops, {median} times in the median.\n"
-        "Against answers in any order, as SGLang and DeepSelect give them, "
-        f"dmlops is ahead in {n_ahead} of {n_any} problems ({where(LANDSCAPES[1])}).\n{_larger_behind()}"
-    )
-
-
-def _larger_behind() -> str:
-    """Return in which workloads other libraries are faster: the smallest, and which others."""
+    n_any, n_ahead, *_ = _summary([each.ratio for each in _contest(LANDSCAPES[1], Contract.ANY)])
+    # Which of the larger workloads other libraries are faster in.
     larger = [
         f"{row['name']} ({row['best_peer']}, {ratio(row['ratio'])})"
         for file in (GPU, CPU)
@@ -288,8 +264,17 @@ def _larger_behind() -> str:
         if row["ratio"] < 1 and row["bytes_moved"] >= LARGE_BYTES
     ]
     told = f", and in larger ones: {', '.join(larger)}" if larger else ""
-    reason = "because every call of dmlops checks its arrays"
-    return f"\nOther libraries are faster in some of the smallest calls, {reason}{told}.\n"
+    return (
+        f"{_table(GPU, 'us', README_GPU, 2, is_ordered=False)}\n"
+        f"{_table(CPU, 'ms', README_CPU, 2, is_ordered=False)}\n"
+        f"In {n_stable} problems of sparse attention, expert gating and sampling ({where(LANDSCAPES[0])}), "
+        "the fastest sorted and stable top-k of\nother libraries, in most of them the only one that was "
+        f"asked, FlashInfer's, takes {low} to {high} times as long as dmlops, {median} times in the median.\n"
+        "Against answers in any order, as SGLang and DeepSelect give them, "
+        f"dmlops is ahead in {n_ahead} of {n_any} problems ({where(LANDSCAPES[1])}).\n"
+        "\nOther libraries are faster in some of the smallest calls, because every call of dmlops checks its "
+        f"arrays{told}.\n"
+    )
 
 
 def _sweeps() -> str:
@@ -304,16 +289,24 @@ def _sweeps() -> str:
 
 
 def _new_sizes() -> str:
-    """Return the host time of calls of sizes that were not seen before, also of the version before kinds."""
-    rows = []
-    for file, before in NEW_SIZES:
-        old = {each["call"]: each["new"] for each in _record(before)["new_sizes"]}
-        for each in _record(file)["new_sizes"]:
-            times = each["new"], each["repeated"]
-            peer = "" if each["peer"] is None else f"{each['peer']:.1f}"
-            figures = (*(f"{time:.1f}" for time in times), ratio(times[0] / times[1]), peer)
-            was = old.get(each["call"])
-            rows.append((each["call"], where(file), *figures, "" if was is None else f"{was:.1f}"))
+    """Return the host time of calls of sizes not seen before; `before` planned each of them in Python."""
+
+    def shown(microseconds: float | None) -> str:
+        return "" if microseconds is None else f"{microseconds:.1f}"
+
+    rows = [
+        (
+            each["call"],
+            where(file),
+            shown(each["new"]),
+            shown(each["repeated"]),
+            ratio(each["new"] / each["repeated"]),
+            shown(each["peer"]),
+            shown(each["before"]),
+        )
+        for file in NEW_SIZES
+        for each in _record(file)["new_sizes"]
+    ]
     heads = ("Call", "Machine", "New size, us", "Repeated, us", "Ratio", "The library's own, us")
     return _lines((*heads, "New size before kinds, us"), rows)
 
@@ -321,43 +314,41 @@ def _new_sizes() -> str:
 def _sampling() -> str:
     """Return the times of sampling beside those of the fastest peer, by what cuts the rows off."""
     rows: dict[str, list[str]] = {}
-    heads: list[str] = []
+    heads: dict[str, str] = {}
     for row in _workloads(SAMPLED):
         logits, options = row["name"].removeprefix("sample ").split(", ", 1)
         seconds = seconds_of(row) or 0.0
-        head = _CUT_OFFS[options]
-        if head not in heads:
-            heads += [head, row["best_peer"]]
+        heads.setdefault(_CUT_OFFS[options], row["best_peer"])
         times = (seconds, seconds * row["ratio"])
         rows.setdefault(logits, []).extend(three_digits(each * UNITS["us"]) for each in times)
-    cells = [(logits, *times) for logits, times in rows.items()]
-    return f"{where(SAMPLED)}, us:\n\n{_lines(('Rows', *heads), cells)}"
+    names = [name for pair in heads.items() for name in pair]
+    return f"{where(SAMPLED)}, us:\n\n{_lines(('Rows', *names), ((each, *rows[each]) for each in rows))}"
 
 
 def _compared_rows() -> str:
     """Return how much longer rows that are windows, segments or have numbers take than plain ones."""
-    by_series: dict[str, list[tuple[str, float]]] = {}
-    for row in _record(ROWS)["workloads"]:
-        seconds = seconds_of(row)
-        if seconds is not None:
-            name = row["name"].removeprefix(f"{row['series']}: ").replace("_", " ")
-            by_series.setdefault(row["series"], []).append((name, seconds))
     rows = []
-    for series, ((base, other), *points) in by_series.items():
-        for name, seconds in points:
+    by_series: dict[str, tuple[str, float]] = {}
+    for row in _record(ROWS)["workloads"]:
+        seconds, series = seconds_of(row), row["series"]
+        name = row["name"].removeprefix(f"{series}: ").replace("_", " ")
+        if seconds is not None and series in by_series:
+            base, other = by_series[series]
             times = (three_digits(each * UNITS["us"]) for each in (seconds, other))
             rows.append((f"{series}: {name}", base, *times, ratio(seconds / other)))
+        elif seconds is not None:
+            by_series[series] = (name, seconds)
     heads = ("Rows", "Compared with", "us", "The other, us", "Ratio")
     return f"{where(ROWS)}:\n\n{_lines(heads, rows)}"
 
 
 PARTS: dict[str, Callable[[], str]] = {
     "speed": _speed,
-    "gpu_lowest": lambda: _lowest(GPU, "us"),
-    "cpu_lowest": lambda: _lowest(CPU, "us"),
+    "gpu_lowest": lambda: _table(GPU, "us", (), N_LOWEST),
+    "cpu_lowest": lambda: _table(CPU, "us", (), N_LOWEST),
     "operators": _operators,
     "contests": _contests,
-    "problems": lambda: _lowest(LANDSCAPES[0], "us", PROBLEMS),
+    "problems": lambda: _table(LANDSCAPES[0], "us", PROBLEMS),
     "behind": _behind,
     "modern": _modern,
     "modern_lowest": _modern_lowest,

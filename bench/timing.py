@@ -23,85 +23,29 @@ SAMPLE_SECONDS = 0.002  # shorter calls are repeated until a sample takes this l
 SETTLE_SECONDS = 0.004
 BACK_TO_BACK = 4
 MIN_SPIN, MAX_SPIN = 100e-6, 20e-3
+CYCLES_PER_SECOND = 3e9  # at least those of any GPU, so that spins last as long as they must, or longer
 COPY_BYTES = 1 << 28
 # Reading this many times the size of the L2 cache leaves nothing else in it.
 FLUSH_FACTOR = 3
-FLUSH_BLOCKS, FLUSH_THREADS = 1024, 256
 # About every fourth launch of a process takes 0.8 us longer. A random number of spins, up to this one, keeps
 # that launch from always being the same contender's.
 MOST_SPINS = 4
 
-_KERNELS = """
-.version 7.0
-.target sm_75
-.address_size 64
-.visible .entry spin(.param .u64 nanoseconds)
-{
-    .reg .pred %p;
-    .reg .u64 %start, %now, %limit;
-    ld.param.u64 %limit, [nanoseconds];
-    mov.u64 %start, %globaltimer;
-again:
-    mov.u64 %now, %globaltimer;
-    sub.u64 %now, %now, %start;
-    setp.lt.u64 %p, %now, %limit;
-    @%p bra again;
-    ret;
-}
-.visible .entry flush(.param .u64 begin, .param .u64 bytes)
-{
-    .reg .pred %p;
-    .reg .u32 %block, %blocks, %thread, %threads, %first, %all, %sum, %a, %b, %c, %d;
-    .reg .u64 %begin, %at, %end, %step, %offset;
-    ld.param.u64 %begin, [begin];
-    ld.param.u64 %end, [bytes];
-    add.u64 %end, %end, %begin;
-    mov.u32 %block, %ctaid.x;
-    mov.u32 %blocks, %nctaid.x;
-    mov.u32 %thread, %tid.x;
-    mov.u32 %threads, %ntid.x;
-    mad.lo.u32 %first, %block, %threads, %thread;
-    mul.lo.u32 %all, %blocks, %threads;
-    mul.wide.u32 %offset, %first, 16;
-    mul.wide.u32 %step, %all, 16;
-    add.u64 %at, %begin, %offset;
-    mov.u32 %sum, 0;
-again:
-    setp.ge.u64 %p, %at, %end;
-    @%p bra done;
-    ld.global.v4.u32 {%a, %b, %c, %d}, [%at];
-    xor.b32 %sum, %sum, %a;
-    xor.b32 %sum, %sum, %b;
-    xor.b32 %sum, %sum, %c;
-    xor.b32 %sum, %sum, %d;
-    add.u64 %at, %at, %step;
-    bra again;
-done:
-    // A write that hardly ever happens, for which all loads are needed.
-    setp.eq.u32 %p, %sum, 0x9E3779B9;
-    @%p st.global.u32 [%begin], %sum;
-    ret;
-}
-"""
-
 
 class Sample(NamedTuple):
-    """Seconds of one call: its work, the host's time until it returned, and the time until all was done.
+    """Seconds of one call: its work, and the host's time until it returned.
 
-    There is no time of the host if the call waited for a GPU, or the GPU for the host.
+    The work of a sample that is not clean may have waited for the host.
     """
 
     work: float
-    host: float | None = None
-    wall: float | None = None
+    host: float
+    is_clean: bool = True
 
 
 @dataclass
 class Lane:
-    """One contender being timed."""
-
     call: Call
-    """The function that is timed."""
     has_own_stream: bool = False
     """Whether events on the default stream do not see its GPU work."""
     samples: list[Sample] = field(default_factory=list)
@@ -110,20 +54,14 @@ class Lane:
     estimate: float = 0.0
 
     @property
-    def kept(self) -> list[Sample]:
-        """The samples that count: those whose work did not have to wait for the host, if there are any."""
-        return [sample for sample in self.samples if sample.host is not None] or self.samples
+    def kept(self) -> list[float]:
+        """The times of the work that count: those of clean samples, if there are any."""
+        clean = [each for each in self.samples if each.is_clean]
+        return [each.work for each in clean or self.samples]
 
-    def median(self, what: str = "work") -> float | None:
-        """Return the median of one field of the samples that count, or None if none has it."""
-        values = [value for sample in self.kept if (value := getattr(sample, what)) is not None]
-        return statistics.median(values) if values else None
-
-    def quartiles(self) -> tuple[float, float]:
-        """Return the times of the work that a quarter of the samples are below and above."""
-        times = [sample.work for sample in self.kept]
-        low, _, high = statistics.quantiles(times, method="inclusive") if len(times) > 1 else times * 3
-        return low, high
+    def quartiles(self) -> list[float]:
+        """Return the times that a quarter, half and three quarters of those that count are below."""
+        return statistics.quantiles(self.kept, method="inclusive") if len(self.kept) > 1 else self.kept * 3
 
     def is_done(self, seconds: float) -> bool:
         """Whether it has failed, or has enough samples and has used its share of the time."""
@@ -135,7 +73,8 @@ class HostClock:
     """Times calls that return when their work is done."""
 
     def __init__(self, threads: int) -> None:
-        self._pause = SETTLE_SECONDS if threads > 1 else 0.0
+        # Threads of other libraries go to sleep between two contenders.
+        self.pause = SETTLE_SECONDS if threads > 1 else 0.0
 
     def sample(self, lane: Lane) -> Sample:
         """Time one call, or the mean of a few very short ones."""
@@ -145,94 +84,66 @@ class HostClock:
         start = time.perf_counter()
         for _ in range(repeats):
             call()
-        return Sample((time.perf_counter() - start) / repeats)
-
-    def settle(self) -> None:
-        """Let the machine become idle between two contenders: threads of other libraries go to sleep."""
-        time.sleep(self._pause)
-
-
-def clock_code(arch: str) -> Any:
-    """Return the compiled kernels of the clock for an architecture; needs no GPU.
-
-    `spin` keeps a GPU busy for a number of nanoseconds, and `flush` reads a buffer.
-    """
-    core = importlib.import_module("cuda.core")
-    return core.Program(_KERNELS, "ptx", core.ProgramOptions(arch=arch)).compile("cubin")
+        seconds = (time.perf_counter() - start) / repeats
+        return Sample(seconds, seconds)
 
 
 class CudaClock:
-    """Times GPU work between two events, on inputs that are not in the L2 cache.
+    """Times GPU work between two events of torch, on inputs that are not in the L2 cache.
 
     Before the first event, a kernel reads a buffer that fills the cache several times, and others spin until
     all work is in the queue.
     """
 
+    pause = 0.0  # a sample ends with an idle GPU
+
     def __init__(self) -> None:
-        core = importlib.import_module("cuda.core")
-        self.device = core.Device(0)
-        self.device.set_current()
-        self._stream = self.device.default_stream
-        options = core.EventOptions(timing_enabled=True)
-        self._start, self._end = (self.device.create_event(options) for _ in range(2))
-        major, minor = self.device.compute_capability
-        code = clock_code(f"sm_{major}{minor}")
-        self._spin, self._flush = code.get_kernel("spin"), code.get_kernel("flush")
-        self._launch, self._one_thread = core.launch, core.LaunchConfig(grid=1, block=1)
-        self._many_threads = core.LaunchConfig(grid=FLUSH_BLOCKS, block=FLUSH_THREADS)
+        torch = importlib.import_module("torch")
+        self.cuda = torch.cuda
+        self.cache_bytes = int(self.cuda.get_device_properties(0).L2_cache_size)
+        self._start, self._end = (self.cuda.Event(enable_timing=True) for _ in range(2))
         self._random = np.random.default_rng(1)
-        self._buffer = self.device.allocate(FLUSH_FACTOR * self.cache_bytes, stream=self._stream)
-
-    @property
-    def cache_bytes(self) -> int:
-        """The size of the L2 cache, into which inputs must not fit."""
-        return int(self.device.properties.l2_cache_size)
-
-    def sync(self) -> None:
-        """Wait for the GPU."""
-        self.device.sync()
+        self._buffer = torch.ones(FLUSH_FACTOR * self.cache_bytes // 4, device="cuda")
 
     def sample(self, lane: Lane) -> Sample:
-        """Time the work, the host and the wait of one call; for JAX's own stream only the wall-clock time."""
-        wall = self._wall(lane.call, 1)
+        """Time the work and the host of one call; of JAX's own stream only the wall-clock time."""
         if lane.has_own_stream:
-            return Sample(self._wall(lane.call, BACK_TO_BACK), None, wall)
-        spin = min(max(MIN_SPIN, 3 * lane.estimate), MAX_SPIN)
-        return Sample(*self.cold(lane.call, spin), wall)
+            return self._back_to_back(lane.call)
+        return self.cold(lane.call, min(max(MIN_SPIN, 3 * lane.estimate), MAX_SPIN))
 
-    def cold(self, call: Call, spin: float = MIN_SPIN) -> tuple[float, float | None]:
-        """Return the seconds that the work of a call takes, and the host's until it returns.
+    def cold(self, call: Call, spin: float = MIN_SPIN) -> Sample:
+        """Time a call whose work is in the queue before the GPU has spun for so many seconds.
 
-        The latter are None if all of it was not in the queue before the GPU had spun for so many seconds: the
-        work may have waited for the host.
+        If that took the host longer, the sample is not clean.
         """
-        buffer = self._buffer
-        self._launch(self._stream, self._many_threads, self._flush, int(buffer.handle), buffer.size)
+        self._buffer.sum()
         begin = time.perf_counter()
         n_spins = int(self._random.integers(MOST_SPINS)) + 1
         for _ in range(n_spins):
-            self._launch(self._stream, self._one_thread, self._spin, int(spin * 1e9) // n_spins)
-        self._stream.record(self._start)
+            self.cuda._sleep(int(spin * CYCLES_PER_SECOND) // n_spins)
+        self._start.record()
         start = time.perf_counter()
         result = call()
         host = time.perf_counter() - start
-        self._stream.record(self._end)
+        self._end.record()
         was_queued = time.perf_counter() - begin < spin
-        self._end.sync()
+        self._end.synchronize()
         del result
-        return (self._end - self._start) / 1e3, host if was_queued else None
+        return Sample(self._start.elapsed_time(self._end) / 1e3, host, was_queued)
 
-    def settle(self) -> None:
-        """Do nothing: a sample ends with an idle GPU."""
+    def release_memory(self) -> None:
+        """Wait for the GPU, and free what torch holds in its pool, so that the next library can use it."""
+        self.cuda.synchronize()
+        self.cuda.empty_cache()
 
-    def _wall(self, call: Call, repeats: int) -> float:
-        self.sync()
+    def _back_to_back(self, call: Call) -> Sample:
+        self.cuda.synchronize()
         start = time.perf_counter()
-        results = [call() for _ in range(repeats)]
-        self.sync()
-        seconds = (time.perf_counter() - start) / repeats
+        results = [call() for _ in range(BACK_TO_BACK)]
+        self.cuda.synchronize()
+        seconds = (time.perf_counter() - start) / BACK_TO_BACK
         del results
-        return seconds
+        return Sample(seconds, seconds)
 
 
 Clock = HostClock | CudaClock
@@ -243,7 +154,7 @@ def warm_up(lane: Lane, clock: Clock) -> None:
     sample = clock.sample(lane)
     if sample.work < SLOW_SECONDS:
         sample = clock.sample(lane)
-    lane.estimate = sample.work if sample.wall is None else sample.host or sample.wall
+    lane.estimate = sample.host
 
 
 def take_turns(lanes: Sequence[Lane], clock: Clock, seconds: float) -> None:
@@ -256,7 +167,7 @@ def take_turns(lanes: Sequence[Lane], clock: Clock, seconds: float) -> None:
             for lane in lanes:
                 if lane.is_done(share):
                     continue
-                clock.settle()
+                time.sleep(clock.pause)
                 start = time.perf_counter()
                 try:
                     lane.samples.append(clock.sample(lane))
@@ -268,26 +179,18 @@ def take_turns(lanes: Sequence[Lane], clock: Clock, seconds: float) -> None:
             gc.enable()
 
 
+def bandwidth(copy: Call, size: int, clock: Clock) -> float:
+    """Measure the bytes per second of a copy of so many bytes; both reads and writes count."""
+    lane = Lane(copy)
+    warm_up(lane, clock)
+    take_turns([lane], clock, 0.5)
+    return 2 * size / lane.quartiles()[1]
+
+
 def host_bandwidth(threads: int) -> float:
-    """Measure the bytes per second of a copy between two large arrays; both reads and writes count."""
+    """Measure the bytes per second of a copy between two large arrays of NumPy."""
     source = np.ones(COPY_BYTES, np.uint8)
     target = np.empty_like(source)
     targets, sources = (np.array_split(array, threads) for array in (target, source))
     with ThreadPoolExecutor(threads) as pool:
-
-        def copy() -> None:
-            list(pool.map(np.copyto, targets, sources))
-
-        return _bandwidth(copy, HostClock(threads), COPY_BYTES)
-
-
-def cuda_bandwidth(clock: CudaClock, array: Any, copy: Any) -> float:
-    """Measure the bytes per second of a copy on the GPU; both reads and writes count."""
-    return _bandwidth(lambda: copy.copy_(array), clock, array.nbytes)
-
-
-def _bandwidth(copy: Call, clock: Clock, size: int) -> float:
-    lane = Lane(copy)
-    warm_up(lane, clock)
-    take_turns([lane], clock, 0.5)
-    return 2 * size / (lane.median() or 1.0)
+        return bandwidth(lambda: list(pool.map(np.copyto, targets, sources)), COPY_BYTES, HostClock(threads))

@@ -17,10 +17,9 @@ ITEM_BYTES = {
     "float64": 8,
     "int64": 8,
 }
-
-
-_NOT_OF_PROBLEM = ("name", "reason", "shape", "device", "quick", "series")
-UNSORTED = ", is_sorted False"  # how the text of a problem of `TopK` ends if results are in order of index
+_NOT_OF_PROBLEM = ("name", "shape", "device", "quick", "series")
+# How the text of a problem of `TopK` ends if results are in order of index, and its name in applications.
+UNSORTED, BY_INDEX = ", is_sorted False", ", by index"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,23 +27,17 @@ class Workload:
     """One problem: an operator, its sizes and types, and the distribution of its data."""
 
     name: str
-    reason: str
-    """A name that is unique within a device, and the application that has this problem."""
+    """Unique within a device."""
     shape: tuple[int, ...]
-    """The shape of the input."""
     device: str = CPU
-    """The device on which it is measured."""
     dtype: str = "float32"
     data: str = "normal"
-    """The type of the input, and its distribution, by its name in `bench.data`."""
+    """The distribution of the input, by its name in `bench.data`."""
     quick: bool = False
-    """Whether it is part of `--quick`."""
     given: bool = True
     """Whether contenders that can write to given outputs get them; otherwise all make new outputs."""
     series: str = ""
     """The problems among which it is shown: an application, or a sweep."""
-    layout: str = "contiguous"
-    """The memory layout of the input, one of `bench.data.LAYOUTS`."""
 
     operator: ClassVar[str]
 
@@ -60,37 +53,20 @@ class Workload:
 
     @property
     def size(self) -> int:
-        """The number of elements of the input."""
         return prod(self.shape)
 
     @property
     def item(self) -> int:
-        """The number of bytes of an element."""
         return ITEM_BYTES[self.dtype]
 
     @property
     def bytes_moved(self) -> int:
         """The least that must be read and written, with 4-byte indices."""
-        return self._bytes_moved()
+        raise NotImplementedError
 
     def inputs(self, source: Any) -> tuple[Any, ...]:
-        """Make the arrays."""
-        return source.laid_out(self._input(source), self.layout), *self._others(source)
-
-    def copies(self, source: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the same arrays, laid out the same way, at other addresses."""
-        first, *others = map(source.copy, inputs)
-        return source.laid_out(first, self.layout), *others
-
-    def _input(self, source: Any) -> Any:
-        return source.make(self.data, self.shape, self.dtype)
-
-    def _others(self, source: Any) -> tuple[Any, ...]:
-        """Make the arrays beside the input."""
-        return ()
-
-    def _bytes_moved(self) -> int:
-        raise NotImplementedError
+        """Make the arrays, of which the input is the first."""
+        return (source.make(self.data, self.shape, self.dtype),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +79,14 @@ class TopK(Workload):
     largest: bool = True
     is_sorted: bool = True
 
-    def _bytes_moved(self) -> int:
+    @property
+    def bytes_moved(self) -> int:
         rows = self.size // self.shape[self.axis]
         return self.size * self.item + rows * self.k * (self.item + INDEX_BYTES)
 
 
-# The average number of elements of a segment.
-SEGMENT = 92
+SEGMENT = 92  # the average number of elements of a segment
+NARROWED = 32  # by so many elements, windows are shorter than their rows
 # The arguments beside the input, for each kind of rows.
 _ROWS = {
     "lengths": ("lengths",),
@@ -163,19 +140,19 @@ class TopKOfRows(Workload):
         n_rows, size = self.shape
         if self.rows == "numbers":
             return [0] * n_rows, [size] * n_rows
-        farthest = 32
-        starts = [7 * row % farthest if self.rows == "windows" else 0 for row in range(n_rows)]
-        return starts, [size - farthest] * n_rows
+        starts = [7 * row % NARROWED if self.rows == "windows" else 0 for row in range(n_rows)]
+        return starts, [size - NARROWED] * n_rows
 
-    def _bytes_moved(self) -> int:
+    @property
+    def bytes_moved(self) -> int:
         _, lengths = self.windows
         return sum(lengths) * self.item + len(lengths) * self.k * (self.item + INDEX_BYTES)
 
-    def _others(self, source: Any) -> tuple[Any, ...]:
+    def inputs(self, source: Any) -> tuple[Any, ...]:
         if self.rows == "numbers":
-            return (source.indices(self.shape, (1 << 30,), "int64")[..., 0],)
+            return *super().inputs(source), source.indices(self.shape, (1 << 30,), "int64")[..., 0]
         others = dict(zip(("starts", "lengths"), self.windows, strict=True))
-        return tuple(source.integers(others[name]) for name in self.names)
+        return *super().inputs(source), *(source.integers(others[name]) for name in self.names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +162,12 @@ class NonzeroCoordinates(Workload):
     operator = "nonzero_coordinates"
     density: float
 
-    def _bytes_moved(self) -> int:
+    @property
+    def bytes_moved(self) -> int:
         return self.size * self.item + round(self.size * self.density) * len(self.shape) * INDEX_BYTES
 
-    def _input(self, source: Any) -> Any:
-        return source.sparse(self.shape, self.dtype, self.density)
+    def inputs(self, source: Any) -> tuple[Any, ...]:
+        return (source.sparse(self.shape, self.dtype, self.density),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,11 +178,12 @@ class Sample(Workload):
     k: int = 0
     top_p: float = 1.0
 
-    def _bytes_moved(self) -> int:
+    @property
+    def bytes_moved(self) -> int:
         return self.size * self.item + self.shape[0] * (8 + INDEX_BYTES)
 
-    def _others(self, source: Any) -> tuple[Any, ...]:
-        return (source.integers(range(self.shape[0])),)  # a seed per row
+    def inputs(self, source: Any) -> tuple[Any, ...]:
+        return *super().inputs(source), source.integers(range(self.shape[0]))  # a seed per row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,45 +195,35 @@ class GatherND(Workload):
     coordinates: int
     batch_dims: int
     index_dtype: str = "uint32"
-    """The type of the indices: uint32 or int64."""
     mode: str = "clip"
     """dmlops' treatment of indices out of range; "raise" checks all of them before the first write."""
 
     @property
-    def bounds(self) -> tuple[int, ...]:
-        """The dimensions that are indexed."""
-        return self.shape[self.batch_dims : self.batch_dims + self.coordinates]
+    def gathered_shape(self) -> tuple[int, ...]:
+        batch = self.batch_dims
+        return (*self.shape[:batch], self.tuples, *self.shape[batch + self.coordinates :])
 
     @property
-    def length(self) -> int:
-        """The number of elements that one tuple selects."""
-        return prod(self.shape[self.batch_dims + self.coordinates :])
-
-    def _bytes_moved(self) -> int:
+    def bytes_moved(self) -> int:
         count = prod(self.shape[: self.batch_dims]) * self.tuples
-        return count * (self.coordinates * INDEX_BYTES + 2 * self.length * self.item)
+        return count * self.coordinates * INDEX_BYTES + 2 * prod(self.gathered_shape) * self.item
 
-    def _others(self, source: Any) -> tuple[Any, ...]:
-        leading = self.shape[: self.batch_dims]
-        return (source.indices((*leading, self.tuples), self.bounds, self.index_dtype),)
+    def inputs(self, source: Any) -> tuple[Any, ...]:
+        batch = self.batch_dims
+        bounds = self.shape[batch : batch + self.coordinates]
+        indices = source.indices((*self.shape[:batch], self.tuples), bounds, self.index_dtype)
+        return *super().inputs(source), indices
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiagonalMatrix(Workload):
-    """Fill a band of diagonals with `value`."""
-
     operator = "diagonal_matrix"
-    data: str = "tiled"
     begin: int
     end: int
     value: float = 0.0
 
     @property
-    def is_triangle(self) -> bool:
-        """Whether it equals `tril` of other libraries."""
-        return (self.begin, self.value) == (1, 0.0) and self.end >= self.shape[-1]
-
-    def _bytes_moved(self) -> int:
+    def bytes_moved(self) -> int:
         height, width = self.shape[-2:]
         filled = sum(
             max(0, min(row + self.end, width) - min(max(row + self.begin, 0), width)) for row in range(height)

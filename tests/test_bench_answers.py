@@ -37,7 +37,7 @@ def fault_of_top_k(convert, row, indices, largest=True):
     """Return what the check says of these indices and the values that they point at."""
     x = np.asarray(row, np.float32)[None]
     indices = np.array([indices], np.uint32)
-    workload = TopK(name="", reason="", shape=x.shape, k=indices.size, largest=largest)
+    workload = TopK(name="", shape=x.shape, k=indices.size, largest=largest)
     return fault_of(convert, workload, (x,), np.take_along_axis(x, indices.astype(np.int64), 1), indices)
 
 
@@ -72,11 +72,11 @@ def test_all_nan_are_ties_and_so_are_both_zeros(convert, largest, right):
 
 
 def test_values_that_are_equal_are_not_the_same(convert):
-    gather = GatherND(name="", reason="", shape=(2,), tuples=1, coordinates=1, batch_dims=0)
+    gather = GatherND(name="", shape=(2,), tuples=1, coordinates=1, batch_dims=0)
     inputs = np.array([0, 1], np.float32), np.zeros((1, 1), np.uint32)
     assert fault_of(convert, gather, inputs, np.array([0.0], np.float32)) is None
     assert fault_of(convert, gather, inputs, np.array([-0.0], np.float32))
-    diagonal = DiagonalMatrix(name="", reason="", shape=(2, 2), begin=0, end=1, value=0.0)
+    diagonal = DiagonalMatrix(name="", shape=(2, 2), begin=0, end=1, value=0.0)
     filled = np.array([[0, 1], [1, 0]], np.float32)
     assert fault_of(convert, diagonal, (np.ones((2, 2), np.float32),), filled) is None
     filled[1, 1] = -0.0
@@ -84,7 +84,7 @@ def test_values_that_are_equal_are_not_the_same(convert):
 
 
 def test_coordinates_that_are_out_of_range_are_seen(convert):
-    workload = NonzeroCoordinates(name="", reason="", shape=(2, 3), density=0.5)
+    workload = NonzeroCoordinates(name="", shape=(2, 3), density=0.5)
     x = np.array([[0, 1, 0], [0, 1, 1]], np.float32)
     count = np.array([3], np.uint32)
     assert fault_of(convert, workload, (x,), np.argwhere(x).astype(np.uint32), count) is None
@@ -98,7 +98,7 @@ def test_coordinates_that_are_out_of_range_are_seen(convert):
 @pytest.mark.parametrize("data", ["normal", "ties", "nan"])
 def test_answers_by_index(convert, data):
     x = NumPySource().make(data, (3, 60), "float32")
-    workload = TopK(name="", reason="", shape=x.shape, k=9, is_sorted=False)
+    workload = TopK(name="", shape=x.shape, k=9, is_sorted=False)
     values, indices = dmlops.top_k(x, 9, sorted=False, index_dtype=np.uint32)
     assert fault_of(convert, workload, (x,), values, indices) is None
     order = np.argsort(indices[:, ::-1] % 2, axis=1, kind="stable")
@@ -123,7 +123,7 @@ def test_answers_by_index(convert, data):
     ],
 )
 def test_rows_of_windows_segments_and_numbers(convert, rows, shape, is_sorted):
-    workload = TopKOfRows(name="", reason="", shape=shape, k=20, rows=rows, is_sorted=is_sorted, data="ties")
+    workload = TopKOfRows(name="", shape=shape, k=20, rows=rows, is_sorted=is_sorted, data="ties")
     inputs = workload.inputs(NumPySource())
     values, indices = dmlops.top_k(
         inputs[0], 20, sorted=is_sorted, **dict(zip(workload.names, inputs[1:], strict=True))

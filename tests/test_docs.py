@@ -18,9 +18,8 @@ import pytest
 
 import dmlops
 from bench import tables
-from bench.contests import Contest, standings
 from bench.peers import library_of
-from bench.records import rows_of
+from bench.records import CONTESTS, rows_of, standings
 from tests.inside import precompile, processor
 from tests.scripts import ROOT, blocks, plain_blocks, run_main
 
@@ -298,7 +297,8 @@ def test_contests_of_the_benchmarks_page_were_recorded():
             if run["date"].startswith(date) and gpu in run["machine"].get("gpu", "")
             if any(row["name"].startswith("indexer") for row in run["workloads"])
         )
-        ratios = [each.ratio for each in standings(rows_of(run, RUNS), Contest(contest))]
+        (contract,) = (contract for contract, name in CONTESTS.items() if name == contest)
+        ratios = [each.ratio for each in standings(rows_of(run, RUNS), contract)]
         assert (int(n_problems), int(n_ahead)) == (len(ratios), sum(ratio >= 1 for ratio in ratios))
         amounts = min(ratios), statistics.median(ratios), max(ratios)
         assert [*map(float, extent)] == pytest.approx(amounts, rel=0.03)

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib
+import itertools
 import json
 import re
 from collections import Counter
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench.timing import Sample
 from tests import cuda_plans, inside
 
 pytest.importorskip("cuda.bindings")
@@ -92,7 +94,7 @@ def test_the_choice_follows_the_measured_times(choices):
         pytest.skip("source distributions have no raw times")
     measured = [each for each in choices.load(results) if each.times]
     assert len(measured) > 10_000
-    every = {problem for size in choices.DTYPES for problem in choices.problems(size)}
+    every = {*choices.problems()}
     problems = {each.problem for each in measured}
     assert problems <= every
     for what in range(1, 4):
@@ -108,12 +110,12 @@ def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
     problem = choices.TimedProblem(choices.Kind(4, False, True), 1, 64, 8)
     timed = choices.Choice(problem, "warp", {"warp": 1.0})
-    earlier, seen = choices.write_results([timed], "a GPU", TARGET), []
+    earlier, seen = choices.write_results([timed], "a GPU", TARGET, None), []
     monkeypatch.setattr(choices, "measure", lambda watch, problems, *others: seen.extend(problems) or [])
     monkeypatch.setattr("bench.choices.Stopwatch", lambda seconds: SimpleNamespace(target=TARGET))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
-    run = importlib.import_module("bench.commands.choices").choices
-    run(element_size=[4], k=[8], rows=[1], length=[64, 128], contiguous=True, add_to=earlier)
+    run = importlib.import_module("bench.commands").choices
+    run(element_size=[4], k=[8], rows=[1], length=[64, 128], add_to=earlier)
     assert [problem[2] for problem in seen] == [64, 128, 128, 64]
     assert seen[-1] == problem
 
@@ -128,8 +130,8 @@ def test_the_table_is_written_and_what_it_costs_is_told(choices, monkeypatch, tm
     results = json.loads((choices.RESULTS / "choices-2026-11-27.json").read_text())
     (tmp_path / "few.json").write_text(json.dumps(results | {"choices": results["choices"][::150]}))
     monkeypatch.setattr(dispatch, "TABLES", tmp_path)
-    choices.write_table(tmp_path / "few.json")
-    fifth, table, rule, _ = map(float, re.findall(r"\d\.\d{4}", capsys.readouterr().out))
+    importlib.import_module("bench.choice_table").write_table(tmp_path / "few.json")
+    fifth, table, rule = map(float, re.findall(r"\d\.\d{4}", capsys.readouterr().out))
     assert 1 <= table < 1.005 < fifth < 1.5
     assert 1.005 < rule < 1.1
     written = json.loads((tmp_path / "sm_90.json").read_text())
@@ -141,8 +143,8 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     """Those that take more than 1.5 times as long as the best are not."""
     times = {"partition": 3.0, "warp": 1.5, "sort": 2.25}
     watch = SimpleNamespace(is_over=False, plan=lambda *_: SimpleNamespace(variant="partition of 4"))
-    watch.compare = lambda problem, algorithms: [times.get(name) for name in algorithms]
-    found = choices.measure(watch, choices.problems(4, [8], [28], [64]))
+    watch.compare = lambda problem, algorithms: {name: times[name] for name in algorithms if name in times}
+    found = choices.measure(watch, choices.problems([4], [8], [28], [64]), (), {})
     assert [(each.problem.sizes, each.problem.axis) for each in found] == [((28, 64), 1)] * 2 + [
         ((64, 28), 0)
     ] * 2
@@ -153,7 +155,7 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     assert lines[1].strip() == "28x64 axis 1 k 8, 4 bytes: partition 3.0 us, warp 1.5 us, 2.00"
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
     for part in (found[:3], found[2:]):
-        path = choices.write_results(part, "a GPU", TARGET)
+        path = choices.write_results(part, "a GPU", TARGET, None)
     assert [each.times for each in choices.load(path)] == [{"warp": 1.5, "sort": 2.25}] * 4
 
     # One algorithm is timed anew, beside the fastest other one, where it serves the problem.
@@ -165,11 +167,12 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     assert choices.measure(watch, known, ["partition"], known) == []
 
 
-def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
-    """Algorithms that are hopeless after two get no more, and a sample for which the host is late is none."""
+def test_the_lower_quartile_of_the_samples_counts(choices, monkeypatch):
+    """Those for which the host is late are none; algorithms must agree, and have times."""
     torch = importlib.import_module("torch")
-    times = {"partition": [5, 4, 3, 2, 1, 9, 8, 7, 6], "slow": [9, 6, 0], "warp": [2] * 9}
-    launched, inputs, spins = [], set(), []
+    times = {"partition": itertools.cycle([0, 5, 4, 3, 2, 1]), "warp": itertools.cycle([2, 0])}
+    times["late"] = itertools.repeat(0)
+    launched, inputs = [], set()
 
     def plan(problem, target, *, algorithm):
         assert (problem.index_size, problem.axis_size, problem.k) == (8, 64, 8)
@@ -183,10 +186,10 @@ def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
 
         return SimpleNamespace(workspace_size=0, launch=launch)
 
-    def cold(run, spin):
-        run()
-        spins.append(spin)
-        return (1, None) if len(spins) == 1 else (times[launched[-1]].pop(0) / 1e6, 1)
+    def sample(lane):
+        lane.call()
+        microseconds = next(times[launched[-1]])
+        return Sample(microseconds / 1e6, 1e-6, is_clean=microseconds > 0)
 
     stream = SimpleNamespace(cuda_stream=5)
     made = {"cuda": SimpleNamespace(current_stream=lambda: stream)}
@@ -195,10 +198,13 @@ def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
     monkeypatch.setattr(choices, "torch", SimpleNamespace(**{n: getattr(torch, n) for n in names}, **made))
     monkeypatch.setattr(choices.cuda, "target", lambda *asked: {(0, "top_k"): TARGET}[asked])
     monkeypatch.setattr(choices.top_k, "plan", plan)
-    monkeypatch.setattr(choices, "CudaClock", lambda: SimpleNamespace(cold=cold))
+    monkeypatch.setattr(choices, "SECONDS_OF_EACH", 10)
+    monkeypatch.setattr(choices, "CudaClock", lambda: SimpleNamespace(sample=sample, pause=0))
     watch, problem = choices.Stopwatch(9), choices.TimedProblem(choices.Kind(4, False, True), 3, 64, 8)
-    found = watch.compare(problem, ["partition", "none", "slow", "warp"])
-    assert found == [3, None, 6, 2]
-    assert (len(inputs), times["slow"], spins[1] / spins[0]) == (1, [0], 2)
+    found = watch.compare(problem, ["partition", "none", "warp"])
+    assert found == pytest.approx({"partition": 2, "warp": 2})
+    assert len(inputs) == 1
     with pytest.raises(RuntimeError, match="the algorithms differ: 3x64 axis 1 k 8"):
         watch.compare(problem, ["partition", "odd"])
+    with pytest.raises(RuntimeError, match="late has no times: the host took too long"):
+        watch.compare(problem, ["warp", "late"])

@@ -144,6 +144,14 @@ class TestRefusals:
         with pytest.raises(TypeError, match=r"diagonal_matrix\.like: got a nested tensor"):
             dmlops.diagonal_matrix(shape=(2, 2), like=like)
 
+    def test_a_new_matrix_names_the_argument_that_it_is_like(self):
+        masked = torch.masked.masked_tensor(normal(2, 2), torch.ones(2, 2, dtype=torch.bool))
+        lost = "got a MaskedTensor, but its mask would be lost; "
+        with pytest.raises(TypeError, match=rf"^eye\.out: {lost}an output must be a dense tensor"):
+            dmlops.eye(2, out=masked)
+        with pytest.raises(TypeError, match=rf"^eye\.like: {lost}pass like\.get_data\(\)"):
+            dmlops.eye(2, like=masked, out=masked)
+
     def test_sizes_that_change(self):
         """Errors of graphs that stand for many sizes name the argument too."""
         x, lengths = normal(3, 5), torch.tensor([1, 2, 3])

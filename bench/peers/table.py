@@ -1,11 +1,15 @@
-"""The table of contenders: a contender, what it is given, and what several operators' files share."""
+"""The table of contenders, and what each of them is given."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from bench.workloads import CPU, CUDA
+
 OURS = "dmlops"
+INDICES_ALONE = "indices alone"
+BOTH = (CPU, CUDA)
 Call = Callable[[], Any]
 
 
@@ -20,7 +24,7 @@ class Contract(StrEnum):
 
 @dataclass(frozen=True)
 class Task:
-    """A workload with its arrays: NumPy arrays on the CPU, torch or CuPy arrays on a GPU."""
+    """A workload with its arrays: NumPy arrays on the CPU, torch tensors on a GPU."""
 
     workload: Any
     inputs: tuple[Any, ...]
@@ -28,36 +32,38 @@ class Task:
 
     @property
     def x(self) -> Any:
-        """The array that the operator is applied to."""
         return self.inputs[0]
+
+
+Preparation = Callable[[Task], Call]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One implementation of an operator."""
-
     name: str
     operator: str
-    """Its name, which begins with the library, and the operator."""
     devices: tuple[str, ...]
-    """The devices on which it can run."""
     note: str
     """How its answer or its form differs from that of dmlops."""
-    prepare: Callable[[Task], Call]
-    """Takes a task and returns the function without arguments that is timed."""
-    is_spared: bool = False
-    """Whether part of its work is done beforehand, or left out. It is shown, but does not count as the best
-    peer."""
+    prepare: Preparation
 
     @property
     def library(self) -> str:
-        """The library that it belongs to."""
         return library_of(self.name)
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is dmlops."""
         return self.library == OURS
+
+    @property
+    def is_spared(self) -> bool:
+        """Whether part of the work is left out. It is shown, but does not count as the best peer."""
+        return INDICES_ALONE in self.note
+
+    @property
+    def has_own_stream(self) -> bool:
+        """Whether events on the default stream do not see its GPU work."""
+        return self.library == "jax"
 
     def contract(self, is_sorted: bool) -> Contract:
         """Return the kind of its answers, if it is asked for the order of values, or for any order."""
@@ -66,11 +72,6 @@ class Contender:
         if not is_sorted:
             return Contract.ANY
         return Contract.SORTED if "ties in any order" in self.note else Contract.STABLE
-
-    @property
-    def has_own_stream(self) -> bool:
-        """Whether events on the default stream do not see its GPU work."""
-        return self.library == "jax"
 
 
 def library_of(contender: str) -> str:
@@ -81,19 +82,19 @@ def library_of(contender: str) -> str:
 TABLE: list[Contender] = []
 
 
+def contender(
+    name: str, operator: str, devices: tuple[str, ...], note: str = ""
+) -> Callable[[Preparation], Preparation]:
+    """Return a decorator that adds a contender; it decorates the function that prepares its calls."""
+
+    def add(prepare: Preparation) -> Preparation:
+        TABLE.append(Contender(name, operator, devices, note, prepare))
+        return prepare
+
+    return add
+
+
 def contenders(operator: str, device: str) -> list[Contender]:
     """Return the contenders of one operator on one device: dmlops first, JAX, which compiles, last."""
     found = [who for who in TABLE if who.operator == operator and device in who.devices]
     return sorted(found, key=lambda who: (not who.is_ours, who.has_own_stream))
-
-
-def contender(
-    name: str, operator: str, devices: tuple[str, ...], note: str = "", *, is_spared: bool = False
-) -> Callable[[Callable[[Task], Call]], Callable[[Task], Call]]:
-    """Return a decorator that adds a contender; it decorates the function that prepares its calls."""
-
-    def add(prepare: Callable[[Task], Call]) -> Callable[[Task], Call]:
-        TABLE.append(Contender(name, operator, devices, note, prepare, is_spared))
-        return prepare
-
-    return add

@@ -1,7 +1,6 @@
 """The contenders of top_k on a GPU that are made for serving language models, and CUB.
 
-Some give indices alone, or compile for each problem. Their packages are flashinfer-python, cuda-cccl and
-sglang, whose sources have DeepSelect.
+Their packages are flashinfer-python, cuda-cccl and sglang, whose sources have DeepSelect.
 """
 
 import ctypes
@@ -16,67 +15,50 @@ from pathlib import Path
 from typing import Any
 
 from bench import libraries
-from bench.libraries import empty, not_served, to_torch
-from bench.peers.table import Call, Task, contender
+from bench.libraries import empty, not_served
+from bench.peers.table import INDICES_ALONE, Call, Task, contender
 from bench.peers.top_k import largest_only
 from bench.workloads import CUDA
 
 FLOATS = ("float16", "bfloat16", "float32")
-INDICES_ALONE = "indices alone"
-ALGORITHM = "FLASHINFER_TOPK_ALGO"
 CUB_SOURCE = Path(__file__).with_name("cub_top_k.cu")
 CUB_KEYS = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float"}
 # CUB chooses its algorithm by the most elements of a row and the largest k, which are given at compile time.
 CUB_SIZES, CUB_KS = (1 << 10, 1 << 13, 1 << 21), (1 << 5, 1 << 12)
 
 
-def _matrix(task: Task, dtypes: Collection[str], most_k: int, most_size: int = 1 << 31) -> Any:
-    """Return the matrix of a task, from whose rows the largest elements are selected."""
+def _matrix(
+    task: Task,
+    dtypes: Collection[str],
+    most_k: int = 1 << 31,
+    most_size: int = 1 << 31,
+    is_sorted: bool | None = None,
+) -> Any:
+    """Return the matrix of a task; raise NotServedError unless its problem is one of these.
+
+    `is_sorted` is the order that the answer always has, or None if the contender can be asked for either.
+    """
     workload, x = task.workload, largest_only(task)
     if len(workload.shape) != 2 or workload.axis != -1 or workload.dtype not in dtypes:
         not_served(f"matrices of {', '.join(dtypes)} only")
     for what, size, most in (("k", workload.k, most_k), ("rows", workload.shape[1], most_size)):
         if size > most:
             not_served(f"{what} up to {most} only")
-    return to_torch(x)
-
-
-def _ask(task: Task, *, is_sorted: bool) -> None:
-    """Raise an error unless sorted answers, or any, were asked for."""
-    if task.workload.is_sorted != is_sorted:
+    if is_sorted not in (None, workload.is_sorted):
         not_served(f"{'always' if is_sorted else 'never'} sorted")
-
-
-def _flashinfer(task: Task, **options: Any) -> Call:
-    x, k = _matrix(task, FLOATS, 1 << 31), task.workload.k
-    top_k = libraries.module("flashinfer").top_k
-    return lambda: top_k(x, k, **options)
+    return x
 
 
 @contender("flashinfer.top_k", "top_k", (CUDA,), "ties in any order; int64 indices; new outputs")
 def _(task: Task) -> Call:
-    return _flashinfer(task, sorted=task.workload.is_sorted)
+    x, top_k = _matrix(task, FLOATS), libraries.module("flashinfer").top_k
+    return functools.partial(top_k, x, task.workload.k, sorted=task.workload.is_sorted)
 
 
 @contender("flashinfer.top_k stable", "top_k", (CUDA,), "int64 indices; new outputs")
 def _(task: Task) -> Call:
-    _ask(task, is_sorted=True)
-    return _flashinfer(task, sorted=True, deterministic=True, tie_break=1)
-
-
-@contender("flashinfer.top_k cub", "top_k", (CUDA,), f"{ALGORITHM}=cub; int64 indices; new outputs")
-def _(task: Task) -> Call:
-    _ask(task, is_sorted=False)
-    top_k = _flashinfer(task)
-
-    def call() -> Any:
-        os.environ[ALGORITHM] = "cub"
-        try:
-            return top_k()
-        finally:
-            del os.environ[ALGORITHM]
-
-    return call
+    x, top_k = _matrix(task, FLOATS, is_sorted=True), libraries.module("flashinfer").top_k
+    return functools.partial(top_k, x, task.workload.k, sorted=True, deterministic=True, tie_break=1)
 
 
 @contender("cub.DeviceBatchedTopK", "top_k", (CUDA,), "ties in any order; int32 indices")
@@ -115,11 +97,10 @@ def cub_library(key: str, most: int, most_k: int, is_sorted: bool) -> Any:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         not_served("nvcc is not installed")
-    version = importlib.metadata.version("cuda-cccl")
-    name = f"dmlops-bench-cub-{version}-{key}-{most}-{most_k}-{'sorted' if is_sorted else 'any'}.so"
-    path = Path(tempfile.gettempdir(), name)
+    macros = {"KEY": key, "MOST": most, "MOST_K": most_k, "SORTED": int(is_sorted)}
+    words = [importlib.metadata.version("cuda-cccl"), *map(str, macros.values())]
+    path = Path(tempfile.gettempdir(), f"dmlops-bench-cub-{'-'.join(words)}.so")
     if not path.exists():
-        macros = {"KEY": key, "MOST": most, "MOST_K": most_k, "SORTED": int(is_sorted)}
         defined = [f"-DBENCH_{name}={value}" for name, value in macros.items()]
         flags = [
             "-std=c++17",
@@ -140,14 +121,11 @@ def _lengths(x: Any) -> Any:
     return empty(x, (x.shape[0],), "int32").fill_(x.shape[1])
 
 
-@contender(
-    "sglang.topk_v2", "top_k", (CUDA,), f"{INDICES_ALONE}, int32; plan made beforehand", is_spared=True
-)
+@contender("sglang.topk_v2", "top_k", (CUDA,), f"{INDICES_ALONE}, int32; plan made beforehand")
 def _(task: Task) -> Call:
-    _ask(task, is_sorted=False)
-    x, k = _matrix(task, ("float32",), 2048), task.workload.k
+    x = _matrix(task, ("float32",), 2048, is_sorted=False)
     module = libraries.module("sglang.kernels.ops.attention.dsv4.topk")
-    lengths, indices = _lengths(x), empty(x, (x.shape[0], k), "int32")
+    lengths, indices = _lengths(x), empty(x, (x.shape[0], task.workload.k), "int32")
     plan = module.plan_topk_v2(lengths)
 
     def call() -> Any:
@@ -157,12 +135,11 @@ def _(task: Task) -> Call:
     return call
 
 
-@contender("sglang.topk_bf16_small", "top_k", (CUDA,), f"{INDICES_ALONE}, int32", is_spared=True)
+@contender("sglang.topk_bf16_small", "top_k", (CUDA,), f"{INDICES_ALONE}, int32")
 def _(task: Task) -> Call:
-    _ask(task, is_sorted=False)
-    x, k = _matrix(task, ("bfloat16",), 2048, 1 << 14), task.workload.k
+    x = _matrix(task, ("bfloat16",), 2048, 1 << 14, is_sorted=False)
     top_k = libraries.module("sglang.kernels.ops.attention.dsv4.topk").topk_transform_bf16_small
-    lengths, indices = _lengths(x), empty(x, (x.shape[0], k), "int32")
+    lengths, indices = _lengths(x), empty(x, (x.shape[0], task.workload.k), "int32")
     pages = empty(x, (x.shape[0], 1), "int32").zero_()  # one page holds the whole row, and changes no index
 
     def call() -> Any:
@@ -172,14 +149,14 @@ def _(task: Task) -> Call:
     return call
 
 
-def _deep_select(task: Task, **options: Any) -> Call:
-    x, k = _matrix(task, ("bfloat16", "float32"), 4096), task.workload.k
+def _deep_select(task: Task, is_sorted: bool | None = None, **options: Any) -> Call:
+    x, k = _matrix(task, ("bfloat16", "float32"), 4096, is_sorted=is_sorted), task.workload.k
     if k * x.element_size() % 32 or x.shape[1] * x.element_size() % 128:
         not_served("rows of whole 128 bytes, and results of whole 32 bytes, only")
     if task.workload.is_sorted and task.workload.dtype != "float32":
         not_served("sorts float32 only")
     top_k = libraries.module("sglang.kernels.ops.attention.deep_select").topk
-    return lambda: top_k(x, k, **options)
+    return functools.partial(top_k, x, k, **options)
 
 
 @contender("sglang.deep_select", "top_k", (CUDA,), "ties in any order; int32 indices; new outputs")
@@ -187,18 +164,13 @@ def _(task: Task) -> Call:
     return _deep_select(task, sorted=task.workload.is_sorted, return_value=True)
 
 
-@contender(
-    "sglang.deep_select indices", "top_k", (CUDA,), f"{INDICES_ALONE}, int32; new outputs", is_spared=True
-)
+@contender("sglang.deep_select indices", "top_k", (CUDA,), f"{INDICES_ALONE}, int32; new outputs")
 def _(task: Task) -> Call:
-    _ask(task, is_sorted=False)
-    call = _deep_select(task)
+    call = _deep_select(task, is_sorted=False)
     return lambda: call()[1]
 
 
 @contender("sglang.gate_topk", "top_k", (CUDA,), "stable; int32 indices; new outputs")
 def _(task: Task) -> Call:
-    _ask(task, is_sorted=True)
-    x, k = _matrix(task, FLOATS, 32), task.workload.k
-    top_k = libraries.module("sglang.kernels.ops.moe.gate_topk").gate_topk
-    return lambda: top_k(x, k)
+    x, k = _matrix(task, FLOATS, 32, is_sorted=True), task.workload.k
+    return functools.partial(libraries.module("sglang.kernels.ops.moe.gate_topk").gate_topk, x, k)

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 import dmlops
-from bench.digits import times
+from bench.records import ratio
 from bench.tables import AHEAD, BEHIND, chart
 
 FOLDER = Path(__file__).parent
@@ -305,7 +305,7 @@ def speed() -> Drawing:
             drawing.text(one + 6, y + 22, row.name, "note")
             end = one + factor_two * math.log2(row.ratio)
             drawing.box(min(one, end), y + 28, abs(end - one), 15, "ahead" if row.ratio >= 1 else "behind")
-            drawing.text(max(one, end) + 6, y + 40, f"{times(row.ratio)} {row.peer}", "note")
+            drawing.text(max(one, end) + 6, y + 40, f"{ratio(row.ratio)} x {row.peer}", "note")
             y += 42
             if row.not_asked:
                 drawing.text(one + 6, y + 14, f"not asked: {', '.join(row.not_asked)}", "note")

@@ -64,11 +64,13 @@ def _zeros(spec: Spec, pattern: tuple[object, object, object], out: Any) -> Tens
     """Return zeros as the input of a diagonal matrix that has none."""
     where = spec.name
     shape, dtype, like = pattern
-    like = out if like is None else like
+    pattern_field = f"{where}.like"
+    if like is None and out is not None:
+        like, pattern_field = out, f"{where}.out"
     if not isinstance(like, Tensor):
         reason = "the result would be a NumPy array, which torch does not trace"
-        raise TypeError(error_text(f"{where}.like", shown(like), reason, "it must be a tensor"))
-    check_kind(like, f"{where}.like")
+        raise TypeError(error_text(pattern_field, shown(like), reason, "it must be a tensor"))
+    check_kind(like, pattern_field)
     shape = out.shape if shape is None else shape
     if hasattr(shape, "__len__"):
         arguments.check_dimensions(spec.words.where("output_tensor", ".sizes"), len(shape))

@@ -1,0 +1,232 @@
+"""The commands of `python -m bench`. Each imports what it needs alone: libraries take seconds to import."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bench import records
+from bench.report import line, print_report, why_not
+from dmlops import get_num_threads
+from dmlops.cli.console import err, out
+from dmlops.cli.ending import fail
+from dmlops.cli.outputs import check_output
+
+if TYPE_CHECKING:
+    from bench.records import Record
+    from bench.runner import Bench
+    from bench.suites import Suite
+    from bench.workloads import Workload
+
+QUICK_SECONDS = 72.0
+AGAIN_SECONDS = 1.0
+app = typer.Typer(
+    help="Compare dmlops with other libraries on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Where(StrEnum):
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+def option(
+    metavar: str | None, text: str, default: str | bool = False, *names: str, least: int | None = None
+) -> Any:
+    """Return an option; `default` is what the help shows, and `names` are what it is called."""
+    return typer.Option(*names, metavar=metavar, help=text, show_default=default, min=least)
+
+
+Device = Annotated[Where, typer.Option(help="The device to measure on.")]
+Json = Annotated[Path | None, option("OUT.json", "Write the results to this file.", False, "--json")]
+
+
+@app.command()
+def run(
+    suite: Annotated[
+        str, option("NAME", "operators, serving, sampling, rows, data or sizes.", True)
+    ] = "operators",
+    device: Device = Where.CPU,
+    threads: Annotated[int | None, option("N", "Threads for every library.", "all", least=1)] = None,
+    workload: Annotated[
+        list[str] | None,
+        option("TEXT", "Only workloads with this in their name: an operator, for one; may be repeated."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The most telling workloads, in 90 seconds.")
+    ] = False,
+    seconds: Annotated[
+        int | None,
+        option(
+            "S", "The time to measure for; workloads that do not fit are skipped.", "enough for all", least=1
+        ),
+    ] = None,
+    results: Json = None,
+) -> None:
+    """Compare dmlops with the other libraries that are installed, each in its best form.
+
+    The suites: all operators, the top-k of serving language models on a GPU, tokens of language models, and
+    sweeps of dmlops alone through windows and segments, kinds of data, and sizes, which look for slow cases.
+    """
+    from bench.suites import SUITES  # noqa: PLC0415 - for this command only
+
+    if suite not in SUITES:
+        fail(f"--suite: got {suite!r}; it must be one of {', '.join(SUITES)}")
+    chosen = SUITES[suite]
+    table = _chosen(chosen.workloads(device), workload or [], quick)
+    if results is not None:
+        check_output("--json", results)
+    record = records.new_record(device, threads or get_num_threads(), quick)
+    try:
+        _measure(chosen, table, record, seconds or (QUICK_SECONDS if quick else chosen.seconds[device]))
+    finally:  # an interrupted run keeps what it measured
+        if results is not None and "bandwidth" in record:
+            records.write(results, record)
+    print_report(record)
+    if results is not None:
+        out.print(f"Results: {results}.")
+    _check(record["workloads"])
+
+
+def _measure(suite: "Suite", table: Sequence["Workload"], record: dict[str, Any], seconds: float) -> None:
+    """Measure workloads, and points of sweeps that are beyond a limit once more; the better time counts."""
+    from bench.sweeps import beyond, compared  # noqa: PLC0415 - for this command only
+
+    started = time.perf_counter()
+    device, rows = record["device"], record["workloads"]
+    harness = open_bench(suite, device, record["threads"])
+    record["bandwidth"] = harness.bandwidth
+
+    def run(some: Sequence["Workload"], least: float = math.inf) -> Iterator["Record"]:
+        left = min(started + seconds - time.perf_counter(), least)
+        return harness.run(some, left)
+
+    def comparisons() -> list[dict[str, Any]]:
+        times = {row["name"]: best for row in rows if (best := records.least_of(row))}
+        return compared(suite.make(device), times)
+
+    try:
+        for row in run(table):
+            rows.append(row)
+            record["left_out"] = sorted(harness.left_out)
+            err.print(line(row))
+        if found := comparisons():
+            doubtful = {each["point"] for each in beyond(found)}
+            again = [each for each in table if each.name in doubtful]
+            _keep_better(rows, [*run(again, AGAIN_SECONDS * len(again))])
+            found = comparisons()
+            record["sweeps"] = {"compared": len(found), "beyond": beyond(found)}
+    finally:
+        record["seconds"] = round(time.perf_counter() - started, 1)
+
+
+def _chosen(table: Sequence["Workload"], texts: Sequence[str], quick: bool) -> list["Workload"]:
+    """Return the workloads that the options choose; list all names if a text is in none."""
+    table = [each for each in table if each.quick or not quick]
+    for text in texts:
+        if not any(text in each.name for each in table):
+            out.print("\n".join(each.name for each in table))
+            fail(f"--workload {text}: no name of a workload has it; standard output lists the names")
+    return [each for each in table if not texts or any(text in each.name for text in texts)]
+
+
+def open_bench(suite: "Suite", device: str, threads: int) -> "Bench":
+    """Return the bench of a device; fail if no installed library has arrays on it."""
+    from bench.libraries import NotServedError  # noqa: PLC0415 - for this command only
+    from bench.runner import Bench  # noqa: PLC0415
+
+    try:
+        return Bench(device, threads, has_peers=suite.has_peers, is_brief=suite.is_brief)
+    except NotServedError as error:
+        fail(f"bench --device {device}: {error}")
+
+
+def _keep_better(rows: list["Record"], again: Sequence["Record"]) -> None:
+    """Replace rows by those that were measured again, where these have better times."""
+    places = {row["name"]: place for place, row in enumerate(rows)}
+    for row in again:
+        place = places[row["name"]]
+        if (records.least_of(row) or float("inf")) < (records.least_of(rows[place]) or 0.0):
+            rows[place] = row
+
+
+def _check(rows: Sequence["Record"]) -> None:
+    """Raise an error if dmlops gave a wrong answer, or was not timed at all."""
+    if any(each.get("status") == "wrong" for row in rows for each in row["outcomes"]):
+        fail("bench run: dmlops gave a wrong answer; please report it, with `dmlops info`")
+    if all(records.seconds_of(row) is None for row in rows):
+        reasons = Counter(map(why_not, rows)) or Counter(["the suite has none"])
+        fail(f"bench run: no workload was measured: {reasons.most_common(1)[0][0]}")
+
+
+@app.command()
+def host(
+    device: Device = Where.CPU,
+    new: Annotated[
+        bool, typer.Option("--new-sizes", help="Call with sizes that were not seen before.")
+    ] = False,
+    first: Annotated[bool, typer.Option("--first-calls", help="The first calls of processes.")] = False,
+    results: Json = None,
+) -> None:
+    """Measure the host time of small calls, in microseconds: the cost of a call around its kernel."""
+    from bench import host as calls  # noqa: PLC0415 - for this command only
+
+    measure = calls.first_calls if first else calls.new_sizes if new else calls.small_calls
+    record = records.new_record(device, threads=1)
+    found = record[measure.__name__] = []
+    for name, figures in measure(device):
+        if not found:
+            heads = "".join(f"{each:>12s}" for each in figures)
+            out.print(f"{'milliseconds' if first else 'microseconds':30s}{heads}")
+        cells = (f"{figure:12.2f}" for figure in figures.values() if figure is not None)
+        out.print(f"{name:30s}{''.join(cells)}")
+        found.append({"call": name, **figures})
+    if results is not None:
+        records.write(results, record)
+
+
+@app.command()
+def choices(
+    seconds: Annotated[int, typer.Option(min=1, help="Nothing new is begun after these.")] = 900,
+    element_size: Annotated[list[int] | None, option("BYTES", "Of an element.", "4, 2, 8")] = None,
+    k: Annotated[list[int] | None, option(None, "All of these may be repeated.", "all", "-k")] = None,
+    rows: Annotated[list[int] | None, option(None, "Numbers of rows.", "all")] = None,
+    length: Annotated[list[int] | None, option(None, "Lengths of rows.", "all")] = None,
+    algorithm: Annotated[
+        list[str] | None,
+        option("NAME", "Beside the fastest other one of --add-to, whose times stay otherwise.", "all"),
+    ] = None,
+    add_to: Annotated[
+        Path | None,
+        option("FILE", "Keep what this file has of other problems; those that it lacks come first."),
+    ] = None,
+    table: Annotated[Path | None, option("FILE", "Only make the table of this file.")] = None,
+) -> None:
+    """Time every algorithm of top_k on problems of all sizes, and write the times to bench/results.
+
+    --table FILE makes of them the table that plans choose by, and prints how much longer than the fastest
+    algorithm the chosen one takes: of all problems, and of a fifth of them if the table lacks these.
+    Kernels are compiled when they first run: `dmlops warmup --device cuda` does it beforehand.
+    """
+    from bench import choice_table, choices  # noqa: PLC0415 - for this command only
+    from kernels_cuda.top_k import ALGORITHMS  # noqa: PLC0415
+
+    if table is not None:
+        choice_table.write_table(table)
+        return
+    for name in algorithm or ():
+        if name not in ALGORITHMS:
+            fail(f"--algorithm: got {name!r}; it must be one of {', '.join(ALGORITHMS)}")
+        if add_to is None:
+            fail(f"--algorithm: got {name!r} alone; --add-to must name the file that its times are added to")
+    asked = choices.problems(element_size, k, rows, length)
+    out.print(f"\nwritten: {choices.search(seconds, asked, algorithm or (), add_to)}")
