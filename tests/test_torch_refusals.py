@@ -157,8 +157,10 @@ class TestRefusals:
         x, lengths = normal(3, 5), torch.tensor([1, 2, 3])
         plain = compiled(dmlops.top_k, dynamic=True)
         graph = compiled(lambda x, k, n: dmlops.top_k(x, k, lengths=n), dynamic=True)
+        drawn = compiled(dmlops.sample, dynamic=True)
         plain(x, 2)
         graph(x, 2, lengths)
+        drawn(x, lengths)
         for call, text in (
             (lambda: plain(x, 6), r"top_k\.k: got \w+, but the axis of x has \w+ elements"),
             (lambda: plain(x, -4), r"top_k\.k: got \S+, but it must be >= 0"),
@@ -166,6 +168,10 @@ class TestRefusals:
             (
                 lambda: graph(x, 3, lengths[1:]),
                 r"top_k\.lengths: got shape \(\w+,\), but x has sizes \(\w+,\) there",
+            ),
+            (
+                lambda: drawn(x, lengths[1:]),
+                r"sample\.seeds: got shape \(\w+,\), but logits has sizes \(\w+,\) there",
             ),
         ):
             with pytest.raises(Exception, match=text):

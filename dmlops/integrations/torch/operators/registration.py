@@ -79,14 +79,19 @@ def equated(
 
 
 def broadcast(
-    where: str, desc: TensorDesc, shape: Sequence[object], others: list[int], other_shape: list[object]
+    where: str,
+    desc: TensorDesc,
+    shape: Sequence[object],
+    others: list[int],
+    other_shape: list[object],
+    other: str = "x",
 ) -> TensorDesc:
     """Return the description of a tensor with the unknown ones of its last sizes replaced by another's.
 
     Sizes that are not known to be 1 are taken to be equal. `others` and `other_shape` become those to which
-    both tensors broadcast.
+    both tensors broadcast; errors name the other one `other`.
     """
-    sizes_differ = f"{where}: got shape {tuple(shape)}, but x has sizes {tuple(other_shape)} there"
+    sizes_differ = f"{where}: got shape {tuple(shape)}, but {other} has sizes {tuple(other_shape)} there"
     sizes = [*desc.sizes]
     for d in range(1, len(shape) + 1):
         ours = shape[-d]

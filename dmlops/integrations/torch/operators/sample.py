@@ -87,7 +87,8 @@ def _fake(call: SampleCall) -> Tensor:
         where = f"sample.{name}"
         check_device(where, array.device, logits.device)
         desc = symbols.describe(array, where)
-        arrays[name] = broadcast(where, desc, array.shape, [*data.sizes[:-1]], [*logits.shape[:-1]])
+        rows, shape = [*data.sizes[:-1]], [*logits.shape[:-1]]
+        arrays[name] = broadcast(where, desc, array.shape, rows, shape, "logits")
     is_sized = all(isinstance(size, int) for size in logits.shape[-1:])
     index_type = index_data_type((dtype if is_sized else None) or torch.int64, "sample.index_dtype")
     if not is_sized:
