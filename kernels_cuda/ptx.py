@@ -223,8 +223,8 @@ trailing_zeros_u64 = instruction(
 add_product = instruction(i64, [i64, u32, u32], "mad.wide.s32 $0, $2, $3, $1;", PURE)
 multiply_wide_u32 = instruction(u64, [u32, u32], "mul.wide.u32 $0, $1, $2;", PURE)
 multiply_high_u32 = instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", PURE)
-# (a, b, c): the upper word of a times b, plus c.
-multiply_high_add_u32 = instruction(u32, [u32, u32, u32], "mad.hi.u32 $0, $1, $2, $3;", PURE)
+# (a, b, c): a times b, plus c.
+multiply_add_u32 = instruction(u32, [u32, u32, u32], "mad.lo.u32 $0, $1, $2, $3;", PURE)
 multiply_wide_add_u32 = instruction(u64, [u32, u32, u64], "mad.wide.u32 $0, $1, $2, $3;", PURE)
 multiply_high_u64 = instruction(u64, [u64, u64], "mul.hi.u64 $0, $1, $2;", PURE)
 
@@ -254,6 +254,15 @@ f64_of_f32 = instruction(
     PURE,
 )
 f64_of_integer = instruction(u64, [u64], "{ .reg .f64 a; cvt.rn.f64.u64 a, $1; mov.b64 $0, a; }", PURE)
+# (r, a, b, c): the bits of (u * a + b) * u + c, where u is 1 + r / 2^32 with 24 bits; floats, rounded down.
+quadratic_f32 = instruction(
+    u32,
+    [u32, u32, u32, u32],
+    "{ .reg .b32 bits; .reg .f32 u, v, w; shf.r.wrap.b32 bits, $1, 127, 9; mov.b32 u, bits; "
+    "mov.b32 v, $2; mov.b32 w, $3; fma.rm.f32 v, u, v, w; mov.b32 w, $4; fma.rm.f32 v, u, v, w; "
+    "mov.b32 $0, v; }",
+    PURE,
+)
 # The largest float that is not above.
 f32_below = instruction(
     u32,

@@ -23,11 +23,16 @@ def _constants():
         c2 = ln2**2 / 2 - step**2 * 5 / 4 * c4
         c3 = ln2**3 / 6 + 2 * step * c4
         powers = [_rounded((2**39 - 4) * (ln2 * i * step).exp()) for i in range(128)]
-        factors = [_rounded(c * 2**bits) for c, bits in ((c1, 32), (c2, 25), (c3, 18))]
+        # Of u = 1 + r / 2^-7; the first one is three units more, so that what is rounded down cancels.
+        factors = [
+            _rounded((c1 - c2 * step + c3 * step**2) * 2**31) + 3,
+            _rounded((c2 * step - 2 * c3 * step**2) * 2**33),
+            _rounded(c3 * step**2 * 2**33),
+        ]
         return _rounded(2**62 / ln2), factors, powers
 
 
-LOG2_E, (C1, C2, C3), POWERS = _constants()
+LOG2_E, (C0, C1, C2), POWERS = _constants()
 
 
 def weight(x, largest, temperature):
@@ -42,8 +47,9 @@ def weight(x, largest, temperature):
     factor = (LOG2_E << 36) // int(t * 2**53)
     power = -((difference * factor) >> 48)
     whole, index, rest = power >> 39, power >> 32 & 127, power & (2**32 - 1)
-    inner = rest * (C1 + (rest * (C2 + (rest * C3 >> 32)) >> 32)) >> 32
-    return (POWERS[index] + (POWERS[index] * inner >> 39)) >> (2 - whole)
+    upper = 2**23 + (rest >> 9)
+    inner = rest * (C0 + (upper * (C1 + (upper * C2 >> 23)) >> 25)) >> 32
+    return (POWERS[index] + (POWERS[index] * inner >> 38)) >> (2 - whole)
 
 
 def philox(key, counter):

@@ -13,8 +13,8 @@ has 63 bits. For a temperature t * 2^E with 1 <= t < 2, these are the steps:
 3. A table of powers of 2^(1/128) and a cubic polynomial give 2^-Y: -Y is a whole number, which is a shift to
    the right, plus a fraction that is not negative.
 
-Relative to the largest weight, steps 1 and 2 are off by at most 2^-38.6, step 3 by 2^-37.4, and the
-bits that the last shift drops by 2^-37: together by less than 2^-36. The unit of step 1 is a fixed part of
+In units of 2^-36 of the largest weight, steps 1 and 2 are off by at most 0.17, step 3 by -0.32 to 0.73, and
+what the last shift drops is less than 0.5: together less than one. The unit of step 1 is a fixed part of
 the temperature, so a small temperature magnifies no rounding. D is found in a coarser unit, that in which the
 largest element has 62 bits, if that element exceeds 2^20 temperatures: those with a weight are then so close
 to it that they are multiples of that unit too.
@@ -32,9 +32,9 @@ _DIGITS = 61  # bits of an element as a multiple of the row's unit
 _UNIT = 41  # the unit is 2^-41 of the temperature's power of two, or larger
 _LIMIT = (1 << 47) - 1  # larger differences have no weight at any temperature
 LOG2_E = 6653256548922161246  # log2(e) * 2^62
-# 2^r = 1 + r * (c1 + r * (c2 + r * c3)) for r < 2^-7, in units of 2^-32, 2^-25 and 2^-18: an economised
-# Taylor polynomial. Of each product with r, in units of 2^-39, the upper 32 bits are kept.
-C1, C2, C3 = 2977044477, 8060639, 14589
+# 2^r = 1 + r * (c0 + u * (c1 + u * c2)) for r < 2^-7, in units of 2^-31, 2^-33 and 2^-33: an economised
+# Taylor polynomial in u, which is 1 + 128 * r with 24 bits. GPUs find it in floats of 32 bits.
+C0, C1, C2 = 1484499216, 16062921, 29179
 _GREEDY, _DEFAULT = -1, -1
 
 TABLE_BITS = 7
@@ -128,11 +128,12 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         # 127 whole parts more, so that it is positive.
         exponent = (127 << POWER_BITS) - exponent
         rest = exponent & MASK
-        inner = C2 + (product(rest, C3) >> 32 & MASK)
-        inner = C1 + (product(rest, inner) >> 32 & MASK)
+        upper = (rest >> 9) + (1 << 23)
+        inner = C1 + (product(upper, C2) >> 23)
+        inner = C0 + (product(upper, inner) >> 25)
         inner = product(rest, inner) >> 32 & MASK
         power = power_of(powers, exponent >> 32 & 127)
-        power += (product(power >> 32 & MASK, inner) + (product(power & MASK, inner) >> 32 & MASK)) >> 7
+        power += (product(power >> 32 & MASK, inner) + (product(power & MASK, inner) >> 32 & MASK)) >> 6
         return power >> min(129 - (exponent >> POWER_BITS & 127), 63)
 
     @compiled

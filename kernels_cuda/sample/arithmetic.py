@@ -15,10 +15,11 @@ import functools
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import cuda
 
 from kernels_cpu.exact import sampling
-from kernels_cpu.exact.sampling import C1, C2, C3, FULL, LOG2_E, POWER_BITS, TABLE_BITS, Scale
+from kernels_cpu.exact.sampling import C0, C1, C2, FULL, LOG2_E, POWER_BITS, TABLE_BITS, Scale
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function
@@ -34,6 +35,17 @@ EMPTY_SUM = _FLOAT_BIAS + 52 << 52
 """The bits of a sum of no weights. It has room for 2^15."""
 _INDEX_SHIFT = 52 - TABLE_BITS
 _WORDS = N_POWERS * COPIES // THREADS
+
+
+def _bits_of_float(digits: int, exponent: int) -> int:
+    """Return the bits of digits * 2^exponent as a float of 32 bits."""
+    return int(np.float32(math.ldexp(digits, exponent)).view(np.uint32))
+
+
+# The bits of a float in this binade, whose units are 2^27, are `inner` of `sampling`.
+_BINADE = 127 + 50 << 23
+_C0 = _bits_of_float((1 << 23) + C0 - _BINADE, 27)
+_C1, _C2 = _bits_of_float(C1, 25), _bits_of_float(C2, 25)
 
 
 def _factors() -> tuple[int, ...]:
@@ -221,13 +233,12 @@ def weigh_functions(element_size: int) -> WeighFunctions:
         found = exponent(value, register(weighing.low), weighing.origin, weighing.factor, weighing.top)
         rest = u32(found)
         whole = u32(found >> 32)
-        inner = ptx.multiply_high_add_u32(rest, u32(C3), u32(C2))
-        inner = ptx.multiply_high_add_u32(rest, inner, u32(C1))
+        inner = ptx.quadratic_f32(rest, u32(_C2), u32(_C1), u32(_C0))
         inner = ptx.multiply_high_u32(rest, inner)
         # As the float 1 + Q.
-        inner = ptx.multiply_wide_add_u32(inner, u32(1 << (52 - POWER_BITS)), u64(_FLOAT_BIAS << 52))
+        inner = ptx.multiply_wide_add_u32(inner, u32(1 << (53 - POWER_BITS)), u64(_FLOAT_BIAS << 52))
         number = whole & ((1 << TABLE_BITS) - 1)
-        low, high = ptx.load_shared_u32x2(weighing.lane_powers + number * (8 * COPIES))
+        low, high = ptx.load_shared_u32x2(ptx.multiply_add_u32(number, u32(8 * COPIES), weighing.lane_powers))
         high += whole << (_INDEX_SHIFT - 32)
         return ptx.add_whole_product_f64(total, low, high, inner)
 
@@ -252,3 +263,23 @@ def weight_of_element(keys: Any, weigh: WeighFunctions) -> Any:
         return weigh.of_key(keys.signed(keys.key_of(element, p)), weighing)
 
     return weight
+
+
+@functools.cache
+def add_vector(keys: Any, weigh: WeighFunctions, *, has_least: bool = False) -> Any:
+    """Make the device function that adds the weights of a vector to a sum, if `Weighing.is_fast`.
+
+    With `has_least`, weights below `Weighing.least` are 0.
+    """
+
+    @device_function
+    def add(words, p, weighing, total):
+        values = keys.values_in(words, p)
+        for i in range(keys.per_vector):
+            if has_least:
+                total += weigh.fast(values[i], weighing)
+            else:
+                total = weigh.add(values[i], weighing, total)
+        return total
+
+    return add

@@ -11,6 +11,8 @@ other.
 import functools
 from typing import Any, NamedTuple
 
+from numba import cuda
+
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
@@ -19,8 +21,19 @@ from kernels_cuda.sample.shared import block_largest, team_functions
 
 _HALF_MANTISSA = 10  # of float16
 _NEGATIVE_INFINITY = 0xFF800000
+_UPPER = 0xFFFF0000
 IN_FLIGHT = 4
 """Vectors that a thread loads before it uses the first, where it has little to do with them."""
+GROUP = 32 * IN_FLIGHT
+PAIR = GROUP // 2
+
+
+class Groups(NamedTuple):
+    """The groups of vectors of a warp's segment: where the first one is, and which exist as a whole."""
+
+    place: Any
+    begin: Any
+    n_whole: Any
 
 
 class KeyFunctions(NamedTuple):
@@ -35,19 +48,21 @@ class KeyFunctions(NamedTuple):
     value_of: Any
     segment_of: Any
     load: Any
-    group: Any
+    groups_of: Any
+    group_at: Any
+    pair_at: Any
     element_in: Any
+    values_in: Any
     key_in: Any
     shifted: Any
     signed: Any
     lowest: Any
-    largest_in: Any
     key_of_largest: Any
     largest: Any
     team_largest: Any
 
 
-def _reduction(element_size: int, key_of: Any, value_of: Any) -> tuple[Any, ...]:
+def _reduction(element_size: int, key_of: Any) -> tuple[Any, ...]:
     """Make the functions that begin, go on with and end the search for the largest element.
 
     Those of 64 bits are compared as their keys, and others as floats of 32 bits.
@@ -60,10 +75,10 @@ def _reduction(element_size: int, key_of: Any, value_of: Any) -> tuple[Any, ...]
         return register(0) if is_wide else register(_NEGATIVE_INFINITY)
 
     @device_function
-    def larger(best, element, p):
+    def larger(best, value, p):
         if is_wide:
-            return max(best, key_of(element, p))
-        return ptx.max_f32(best, value_of(element, p))
+            return max(best, key_of(value, p))
+        return ptx.max_f32(best, value)
 
     @device_function
     def key_of_largest(best, p):
@@ -77,6 +92,52 @@ def _reduction(element_size: int, key_of: Any, value_of: Any) -> tuple[Any, ...]
         return key_of(element, p)
 
     return lowest, larger, key_of_largest
+
+
+def _unpacking(element_size: int) -> Any:
+    """Make the function that returns the elements of a vector as floats of 32 bits at least."""
+
+    @device_function
+    def halves(words):
+        a, b = words
+        return u32(a), u32(a >> 32), u32(b), u32(b >> 32)
+
+    @device_function
+    def wide(words, p):
+        return words
+
+    @device_function
+    def plain(words, p):
+        return halves(words)
+
+    @device_function
+    def narrow(words, p):
+        a, b, c, d = halves(words)
+        if p.mantissa == _HALF_MANTISSA:
+            values = (
+                ptx.f32_of_f16(a),
+                ptx.f32_of_f16(a >> 16),
+                ptx.f32_of_f16(b),
+                ptx.f32_of_f16(b >> 16),
+                ptx.f32_of_f16(c),
+                ptx.f32_of_f16(c >> 16),
+                ptx.f32_of_f16(d),
+                ptx.f32_of_f16(d >> 16),
+            )
+        else:
+            values = (
+                u32(a << 16),
+                u32(a & _UPPER),
+                u32(b << 16),
+                u32(b & _UPPER),
+                u32(c << 16),
+                u32(c & _UPPER),
+                u32(d << 16),
+                u32(d & _UPPER),
+            )
+        return values
+
+    return {2: narrow, 4: plain, 8: wide}[element_size]
 
 
 @functools.cache
@@ -170,41 +231,57 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return ptx.join_u32(a, b) | others, ptx.join_u32(c, d) | others
 
     @device_function
-    def group(at, p, vector, end):
-        """Return the words of the vectors that a thread loads together, 32 vectors apart."""
-        first = i64(vector) * per_vector - i64(skipped(at, p))
-        is_plain = p.x_step == element_size
-        are_whole = is_plain and first >= 0 and vector + 32 * (IN_FLIGHT - 1) < end
-        if are_whole and first + (32 * (IN_FLIGHT - 1) + 1) * per_vector <= p.n:
-            place = at + first * element_size
-            words = (
-                ptx.read_u64x2(place),
-                ptx.read_u64x2(place + 32 * VECTOR),
-                ptx.read_u64x2(place + 64 * VECTOR),
-                ptx.read_u64x2(place + 96 * VECTOR),
-            )
-        elif is_plain and at & (VECTOR - 1) == 0 and p.n & (per_vector - 1) == 0:
+    def any_pair(at, p, vector, end):
+        """Return the words of two vectors, 32 vectors apart."""
+        if p.x_step == element_size and at & (VECTOR - 1) == 0 and p.n & (per_vector - 1) == 0:
             # All vectors of the row are whole.
-            place = at + first * element_size
+            place = at + i64(vector) * VECTOR
             words = (
                 whole_or_none(place, vector < end),
                 whole_or_none(place + 32 * VECTOR, vector + 32 < end),
-                whole_or_none(place + 64 * VECTOR, vector + 64 < end),
-                whole_or_none(place + 96 * VECTOR, vector + 96 < end),
             )
         else:
-            words = (
-                load(at, p, vector, end),
-                load(at, p, vector + 32, end),
-                load(at, p, vector + 64, end),
-                load(at, p, vector + 96, end),
-            )
+            words = load(at, p, vector, end), load(at, p, vector + 32, end)
         return words
+
+    @device_function
+    def groups_of(at, p, vector, end):
+        """Return the `Groups` of a thread, by its first vector and the end of those of its warp."""
+        first = u32(vector - (u32(cuda.threadIdx.x) & 31))
+        skip = skipped(at, p)
+        begin = u32(first * per_vector < skip)
+        last = min(end, u32((p.n + i64(skip)) // per_vector))
+        n_whole = u32(0)
+        if p.x_step == element_size and last > first + begin * GROUP:
+            n_whole = u32(last - first) // u32(GROUP) - begin
+        return Groups(at - i64(skip) * element_size + i64(vector) * VECTOR, begin, u32(n_whole))
+
+    @device_function
+    def pair_at(at, p, vector, end, groups, number):
+        """Return the words of half a group, of which a thread has two vectors, by its number in the segment.
+
+        `vector` is the thread's first one.
+        """
+        if u32((number >> 1) - groups.begin) < groups.n_whole:
+            place = groups.place + i64(number) * (PAIR * VECTOR)
+            words = ptx.read_u64x2(place), ptx.read_u64x2(place + 32 * VECTOR)
+        else:
+            words = any_pair(at, p, vector + number * PAIR, end)
+        return words
+
+    @device_function
+    def group_at(at, p, vector, end, groups, number):
+        """Return the words of the vectors of a group by its number in the segment."""
+        a, b = pair_at(at, p, vector, end, groups, number * 2)
+        c, d = pair_at(at, p, vector, end, groups, number * 2 + 1)
+        return a, b, c, d
 
     @device_function
     def element_in(words):
         """Return the first element of a vector."""
         return register(words[0] & u64(mask))
+
+    values_in = _unpacking(element_size)
 
     @device_function
     def key_in(words, p):
@@ -227,31 +304,34 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         """Return a key as `sampling` has it: less that of zero, by unsigned integers, which may wrap."""
         return i64(u64(key) - u64(bias))
 
-    lowest, larger, key_of_largest = _reduction(element_size, key_of, value_of)
+    lowest, larger, key_of_largest = _reduction(element_size, key_of)
 
     @device_function
     def larger_in(words, best, p):
         """Return the larger of the largest element so far and those of a vector."""
-        for _ in range(per_vector):
-            best = larger(best, element_in(words), p)
-            words = shifted(words)
-        return best
-
-    @device_function
-    def largest_in(words, best, p):
-        """Return the larger of the largest element so far and those of some vectors."""
-        for number in range(IN_FLIGHT):
-            best = larger_in(words[number], best, p)
+        values = values_in(words, p)
+        for i in range(per_vector):
+            best = larger(best, values[i], p)
         return best
 
     @device_function
     def largest(at, p, rank, thread):
-        """Return the largest key of a thread; that of -inf stands for NaN."""
+        """Return the largest key of a thread; that of -inf stands for NaN.
+
+        While a pair is compared, the next one is read.
+        """
         vector, end = segment_of(at, p, rank, thread)
+        groups = groups_of(at, p, vector, end)
         best = lowest(p)
-        while vector < end:
-            best = largest_in(group(at, p, vector, end), best, p)
-            vector += 32 * IN_FLIGHT
+        first = pair_at(at, p, vector, end, groups, u32(0))
+        second = pair_at(at, p, vector, end, groups, u32(1))
+        number = u32(0)
+        while vector + number * PAIR < end:
+            number += 2
+            best = larger_in(first[1], larger_in(first[0], best, p), p)
+            first = pair_at(at, p, vector, end, groups, number)
+            best = larger_in(second[1], larger_in(second[0], best, p), p)
+            second = pair_at(at, p, vector, end, groups, number + 1)
         return key_of_largest(best, p)
 
     @device_function
@@ -270,13 +350,15 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         value_of,
         segment_of,
         load,
-        group,
+        groups_of,
+        group_at,
+        pair_at,
         element_in,
+        values_in,
         key_in,
         shifted,
         signed,
         lowest,
-        largest_in,
         key_of_largest,
         largest,
         team_largest,

@@ -10,7 +10,7 @@ from kernels_cuda.sample.arithmetic import ARITHMETIC
 from kernels_cuda.sample.keys import key_functions
 from kernels_cuda.sample.parameters import LISTED_WARPS, MOST_LISTED, Given, Parameters
 from kernels_cuda.sample.requests import N_ADDRESSES, find_row, put_token, request_of
-from kernels_cuda.sample.shared import warp_inclusive_sum, warp_sum_below_2_48
+from kernels_cuda.sample.shared import warp_inclusive_sum, warp_sum_below_2_53
 
 
 def listed_kernel(element_size: int) -> Any:
@@ -60,7 +60,7 @@ def listed_kernel(element_size: int) -> Any:
                 places[own + i] = ptx.load_u32(indices + (first + i) * 4)
                 total += weight
             goal = u64(
-                ARITHMETIC.share(request.top_p, request.top_p_exponent, i64(warp_sum_below_2_48(total)))
+                ARITHMETIC.share(request.top_p, request.top_p_exponent, i64(warp_sum_below_2_53(total)))
             )
             # In order, the first ones stay until their weights reach the goal.
             before = u64(0)
@@ -77,7 +77,7 @@ def listed_kernel(element_size: int) -> Any:
                 if i < request.count:
                     kept[own + i] = weight
                 total += weight
-            total = warp_sum_below_2_48(total)
+            total = warp_sum_below_2_53(total)
             target = u64(ARITHMETIC.part(request.word_low, request.word_high, i64(total)))
             # The largest index before which the weights do not exceed the target, bit by bit.
             token = u32(0)
@@ -87,7 +87,7 @@ def listed_kernel(element_size: int) -> Any:
                 for i in range(lane, request.count, 32):
                     if places[own + i] < token + bit:
                         before += kept[own + i]
-                if warp_sum_below_2_48(before) <= target:
+                if warp_sum_below_2_53(before) <= target:
                     token += bit
                 bit >>= 1
             if lane == 0:

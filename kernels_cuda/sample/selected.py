@@ -9,8 +9,14 @@ from kernels_cpu.exact.sampling import FULL
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function
-from kernels_cuda.sample.arithmetic import ARITHMETIC, EMPTY_SUM, weigh_functions, weight_of_element
-from kernels_cuda.sample.keys import IN_FLIGHT, key_functions
+from kernels_cuda.sample.arithmetic import (
+    ARITHMETIC,
+    EMPTY_SUM,
+    add_vector,
+    weigh_functions,
+    weight_of_element,
+)
+from kernels_cuda.sample.keys import GROUP, IN_FLIGHT, key_functions
 from kernels_cuda.sample.parameters import BINS, DIGIT_BITS, THREADS, WARPS
 from kernels_cuda.sample.shared import block_inclusive_sum, block_sum, team_functions, warp_sum
 
@@ -67,6 +73,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     register, per_vector = keys.register, keys.per_vector
     team, any_weight = team_functions(cluster), weight_of_element(keys, weigh)
+    add_to_sum = add_vector(keys, weigh)
     bits = 8 * element_size
 
     @device_function
@@ -153,21 +160,17 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
         From the last to the first: the pass before has left the last ones in the cache.
         """
+        groups = keys.groups_of(at, p, vector, end)
         total = u64(0)
         left = u32(0)
         if vector < end:
-            left = (end - vector + (32 * IN_FLIGHT - 1)) // u32(32 * IN_FLIGHT)
-        vector += left * (32 * IN_FLIGHT)
+            left = (end - vector + (GROUP - 1)) // u32(GROUP)
         while left > 0:
             left -= 1
-            vector -= 32 * IN_FLIGHT
-            words = keys.group(at, p, vector, end)
+            words = keys.group_at(at, p, vector, end, groups, left)
             of_group = u64(EMPTY_SUM)
             for number in range(IN_FLIGHT):
-                rest = words[number]
-                for _ in range(per_vector):
-                    of_group = weigh.add(keys.value_of(keys.element_in(rest), p), weighing, of_group)
-                    rest = keys.shifted(rest)
+                of_group = add_to_sum(words[number], p, weighing, of_group)
             total += of_group - u64(EMPTY_SUM)
         return total
 

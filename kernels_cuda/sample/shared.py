@@ -22,8 +22,8 @@ def warp_sum(value):
 
 
 @device_function
-def warp_sum_below_2_48(value):
-    """Return the sum over a warp of values below 2^48, by the instruction for words."""
+def warp_sum_below_2_53(value):
+    """Return the sum over a warp of values below 2^53, by the instruction for words."""
     low = ptx.warp_add(u32(value) & ((1 << 26) - 1))
     return (u64(ptx.warp_add(u32(value >> 26))) << 26) + u64(low)
 

@@ -16,11 +16,12 @@ from kernels_cuda.sample.arithmetic import (
     ARITHMETIC,
     EMPTY_SUM,
     N_SCALE,
+    add_vector,
     fill_powers,
     weigh_functions,
     weight_of_element,
 )
-from kernels_cuda.sample.keys import IN_FLIGHT, key_functions
+from kernels_cuda.sample.keys import GROUP, IN_FLIGHT, key_functions
 from kernels_cuda.sample.parameters import (
     COPIES,
     N_POWERS,
@@ -43,11 +44,10 @@ from kernels_cuda.sample.shared import (
     warp_inclusive_sum,
     warp_largest,
     warp_sum,
-    warp_sum_below_2_48,
+    warp_sum_below_2_53,
 )
 
 _ROWS = 32  # whose parameters the lanes of a warp prepare at a time
-_GROUP = 32 * IN_FLIGHT
 
 
 class ChunkFunctions(NamedTuple):
@@ -67,6 +67,7 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
     """Make the functions for one element width; with `has_least`, weights below `Weighing.least` are 0."""
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     any_weight, per_vector = weight_of_element(keys, weigh), keys.per_vector
+    fast_sum = add_vector(keys, weigh, has_least=has_least)
     team, n_warps = team_functions(cluster), WARPS * cluster
     per_lane = max(n_warps // 32, 1)
 
@@ -76,7 +77,7 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
         first = vector - (thread & 31)
         n_groups = u32(0)
         if first < end:
-            n_groups = (end - first + (_GROUP - 1)) // u32(_GROUP)
+            n_groups = (end - first + (GROUP - 1)) // u32(GROUP)
         return vector, end, n_groups, max((n_groups + 31) >> 5, u32(1))
 
     @device_function
@@ -94,20 +95,8 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
                     before += sums[place]
         return warp_sum(total), warp_sum(before)
 
-    @device_function
-    def fast_sum(words, p, weighing, total):
-        """Add the weights of a vector to a sum."""
-        for _ in range(per_vector):
-            value = keys.value_of(keys.element_in(words), p)
-            if has_least:
-                total += weigh.fast(value, weighing)
-            else:
-                total = weigh.add(value, weighing, total)
-            words = keys.shifted(words)
-        return total
-
     @called_function
-    def slow_sum(words, p, weighing):
+    def vector_sum(words, p, weighing):
         """Return the sum of the weights of a vector."""
         total = u64(0)
         # A loop that is not unrolled.
@@ -118,45 +107,59 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
             words = keys.shifted(words)
         return total
 
+    @device_function
+    def pair_sum(pair, p, weighing):
+        """Return the sum of the weights of two vectors, if `Weighing.is_fast`."""
+        first, second = pair
+        empty = u64(EMPTY_SUM)
+        return fast_sum(first, p, weighing, empty) + fast_sum(second, p, weighing, empty) - (empty + empty)
+
+    @device_function
+    def fast_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane):
+        """Do what `sum_chunks` does, if `Weighing.is_fast`.
+
+        From the last to the first: the pass before has left the last ones in the cache. While a pair is added
+        up, the next one is read.
+        """
+        groups = keys.groups_of(at, p, vector, end)
+        own = u64(0)
+        chunk = (n_groups + per_chunk - 1) // per_chunk
+        ahead = max(n_groups, u32(1)) * 2 - 2
+        first = keys.pair_at(at, p, vector, end, groups, ahead)
+        second = keys.pair_at(at, p, vector, end, groups, ahead + 1)
+        while n_groups > 0:
+            chunk -= 1
+            total = u64(0)
+            while n_groups > chunk * per_chunk:
+                n_groups -= 1
+                ahead = max(n_groups, u32(1)) * 2 - 2
+                total += pair_sum(first, p, weighing)
+                first = keys.pair_at(at, p, vector, end, groups, ahead)
+                total += pair_sum(second, p, weighing)
+                second = keys.pair_at(at, p, vector, end, groups, ahead + 1)
+            total = warp_sum_below_2_53(total)
+            if lane == chunk:
+                own = total
+        return own
+
     @called_function
-    def group_sums(at, p, vector, end, weighing):
-        """Return the sums of the weights of the vectors that a thread loads together."""
-        if weighing.is_fast:
-            words = keys.group(at, p, vector, end)
-            empty = u64(EMPTY_SUM)
-            sums = (
-                fast_sum(words[0], p, weighing, empty) - empty,
-                fast_sum(words[1], p, weighing, empty) - empty,
-                fast_sum(words[2], p, weighing, empty) - empty,
-                fast_sum(words[3], p, weighing, empty) - empty,
-            )
-        else:
-            slow = cuda.local.array(IN_FLIGHT, u64)
-            number = ptx.same_u32(u32(0))
-            while number < IN_FLIGHT:
-                slow[number] = slow_sum(keys.load(at, p, vector + 32 * number, end), p, weighing)
-                number = ptx.next_pass(number)
-            sums = (slow[0], slow[1], slow[2], slow[3])
-        return sums
+    def slow_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane):
+        """Do what `sum_chunks` does, with any weights."""
+        own = u64(0)
+        n_vectors, per_chunk = n_groups * IN_FLIGHT, per_chunk * IN_FLIGHT
+        for i in range(n_vectors):
+            total = vector_sum(keys.load(at, p, vector + 32 * u32(i), end), p, weighing)
+            total = warp_sum_below_2_53(total)
+            if lane == u32(i) // per_chunk:
+                own += total
+        return own
 
     @device_function
     def sum_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane):
-        """Return, in lane i, the sum of the weights of chunk i.
-
-        From the last to the first: the pass before has left the last ones in the cache.
-        """
-        own = u64(0)
-        chunk = (n_groups - 1) // per_chunk
-        group = n_groups
-        while group > 0:
-            group -= 1
-            a, b, c, d = group_sums(at, p, vector + group * _GROUP, end, weighing)
-            total = warp_sum_below_2_48(a + b + c + d)
-            if lane == chunk:
-                own += total
-            if group == chunk * per_chunk:
-                chunk -= 1
-        return own
+        """Return, in lane i, the sum of the weights of chunk i."""
+        if weighing.is_fast:
+            return fast_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane)
+        return slow_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane)
 
     @called_function
     def draw_in_segment(at, p, vector, end, per_chunk, weighing, own, target):
@@ -165,25 +168,24 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
         inclusive = warp_inclusive_sum(own, lane)
         chunk = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
         target -= ptx.shuffle_from_u64(inclusive - own, chunk)
-        vector += chunk * per_chunk * _GROUP
+        vector += chunk * per_chunk * GROUP
+        ahead = keys.load(at, p, vector, end)
         token = u64(0)
         is_found = False
         while not is_found and vector - lane < end:
-            sums = group_sums(at, p, vector, end, weighing)
-            for number in range(IN_FLIGHT):
-                total = warp_sum_below_2_48(sums[number])
-                if not is_found and target < total:
-                    is_found = True
-                    inclusive = warp_inclusive_sum(sums[number], lane)
-                    owner = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
-                    own_vector = vector + 32 * number
-                    place = u32(own_vector * per_vector) - keys.skipped(at, p)
-                    words = keys.load(at, p, own_vector, end)
-                    place += walk(words, p, weighing, target - (inclusive - sums[number]))
-                    token = u64(ptx.shuffle_from_u32(place, owner))
-                elif not is_found:
-                    target -= total
-            vector += _GROUP
+            words = ahead
+            ahead = keys.load(at, p, vector + 32, end)
+            found = vector_sum(words, p, weighing)
+            total = warp_sum_below_2_53(found)
+            if target < total:
+                is_found = True
+                inclusive = warp_inclusive_sum(found, lane)
+                owner = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
+                place = u32(vector * per_vector) - keys.skipped(at, p)
+                place += walk(words, p, weighing, target - (inclusive - found))
+                token = u64(ptx.shuffle_from_u32(place, owner))
+            target -= total
+            vector += 32
         return token
 
     @called_function

@@ -60,45 +60,41 @@ def _elementwise(function, n_operands):
     return make
 
 
-def _exactly(x):
-    return Fraction(x) if math.isfinite(x) else None
-
-
-def _towards_zero(exact, nearest):
-    """Return the last float up to an exact number, by the nearest one."""
-    if exact is None or not math.isfinite(nearest) or abs(Fraction(nearest)) <= abs(exact):
+def _rounded(exact, kind, mode):
+    """Return an exact number as a float of a type, rounded up, down or towards zero."""
+    with np.errstate(over="ignore"):
+        nearest = FLOAT[kind.bits](float(exact))
+    if not np.isfinite(nearest):
         return nearest
-    return math.nextafter(nearest, 0.0)
-
-
-def _up(exact, nearest):
-    """Return the first float from an exact number on, by the nearest one."""
-    if exact is None or not math.isfinite(nearest) or Fraction(nearest) >= exact:
-        return nearest
-    return math.nextafter(nearest, math.inf)
+    if mode == "rz":
+        mode = "rp" if exact < 0 else "rm"
+    if mode == "rm" and Fraction(float(nearest)) > exact:
+        return np.nextafter(nearest, nearest.dtype.type(-np.inf))
+    if mode == "rp" and Fraction(float(nearest)) < exact:
+        return np.nextafter(nearest, nearest.dtype.type(np.inf))
+    return nearest
 
 
 def _add_or_fuse(instruction, kind):
-    """Make additions, and products with an addend, that may round towards zero or up."""
+    """Make additions, and products with an addend, that may round towards zero, down or up."""
     n_operands = 3 if instruction.name == "fma" else 2
-    rounded_as = {"rz": _towards_zero, "rp": _up}
-    modes = rounded_as.keys() & set(instruction.modifiers)
+    modes = {"rz", "rm", "rp"} & set(instruction.modifiers)
     if not modes:
         if n_operands == 3:
             return None
         return _elementwise(np.add, 2)(instruction, kind)
 
     def one(*operands):
-        *factors, addend = map(float, operands)
-        exact = [_exactly(x) for x in operands]
-        found = None if None in exact else math.prod(exact[:-1], start=Fraction(1)) + exact[-1]
-        with np.errstate(all="ignore"):
-            rounded = float(np.prod(np.array(factors)) + addend) if found is None else float(found)
-        return rounded_as[min(modes)](found, rounded)
+        *factors, addend = operands
+        if not all(map(math.isfinite, operands)):
+            with np.errstate(all="ignore"):
+                return np.prod(np.array(factors)) + addend
+        exact = [Fraction(x) for x in operands]
+        return _rounded(math.prod(exact[:-1], start=Fraction(1)) + exact[-1], kind, min(modes))
 
     def compute(*operands):
         rows = zip(*(viewed(kind, operand).tolist() for operand in operands), strict=True)
-        return unsigned(np.array([one(*row) for row in rows]))
+        return unsigned(np.array([one(*row) for row in rows], FLOAT[kind.bits]))
 
     return (kind.bits,) * n_operands, compute
 
