@@ -251,6 +251,7 @@ def write_results(choices: Sequence[Choice], device: str, target: Target, earlie
     """Write the times; those that were measured earlier that day stay, or those of the file `earlier`."""
     date = datetime.now(UTC).date().isoformat()
     path = RESULTS / f"choices-{date}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     earlier = earlier or path
     measured, kept = {f"{device}, {date}"}, []
     if earlier.exists():

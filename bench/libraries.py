@@ -133,7 +133,7 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def onnx_call(
-    operator: str, threads: int, inputs: dict[str, Any], outputs: dict[str, Any], **attributes: Any
+    operator: str, inputs: dict[str, Any], outputs: dict[str, Any], **attributes: Any
 ) -> Callable[[], Any]:
     """Return a call of one ONNX operator on bound memory.
 
@@ -152,7 +152,7 @@ def onnx_call(
     opsets = [onnx.helper.make_opsetid("", _ONNX_OPSET)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_ONNX_IR).SerializeToString()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.intra_op_num_threads, options.inter_op_num_threads = dmlops.get_num_threads(), 1
     options.log_severity_level = 4
     try:
         session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

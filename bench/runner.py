@@ -49,7 +49,7 @@ class Bench:
 
     def __init__(self, device: str, threads: int, *, has_peers: bool = True, is_brief: bool = False) -> None:
         libraries.set_threads(threads, device)
-        self.device, self.threads, self.has_peers, self.is_brief = device, threads, has_peers, is_brief
+        self.device, self.has_peers, self.is_brief = device, has_peers, is_brief
         self.left_out: set[str] = set()
         self._source = data.source(device)
         self.clock: timing.Clock
@@ -155,13 +155,13 @@ class Bench:
     def tasks(self, workload: Workload) -> list[Task]:
         """Make the inputs; on a GPU, make enough copies to exceed its cache."""
         inputs = workload.inputs(self._source)
-        tasks = [Task(workload, inputs, self.threads)]
+        tasks = [Task(workload, inputs)]
         if isinstance(self.clock, CudaClock):
             size = sum(array.nbytes for array in inputs)
             copies = min(-(-CACHE_FACTOR * self.clock.cache_bytes // max(size, 1)), MAX_COPIES)
             copies = SMALL_COPIES if size < SMALL_BYTES else max(copies, 1)
             for _ in range(copies - 1):
-                tasks.append(Task(workload, tuple(map(self._source.copy, inputs)), self.threads))
+                tasks.append(Task(workload, tuple(map(self._source.copy, inputs))))
         return tasks
 
     def call(self, who: Contender, tasks: Sequence[Task]) -> Call:
@@ -199,13 +199,11 @@ class Bench:
             outcome |= {"status": "failed", "message": lane.error}
             return
         low, median, high = lane.quartiles()
-        outcome |= {"seconds": median, "low": low, "high": high, "best": min(lane.kept)}
+        times = {"seconds": median, "low": low, "high": high, "best": min(lane.kept)}
+        outcome |= {name: float(f"{seconds:.6g}") for name, seconds in times.items()}
         if self.device == CUDA and low < LEAST_OF_COPY * workload.bytes_moved / self.bandwidth:
-            outcome |= {
-                "seconds": None,
-                "status": "failed",
-                "message": "less than half of the time of a copy",
-            }
+            message = "less than half of the time of a copy"
+            outcome |= {"seconds": None, "status": "failed", "message": message}
 
     def _recover(self) -> None:
         """Free the memory of a GPU; one that no longer responds raises an error, which ends the run."""

@@ -17,7 +17,6 @@ from bench.workloads import (
     GatherND,
     NonzeroCoordinates,
     TopK,
-    TopKOfRows,
     Workload,
 )
 
@@ -157,10 +156,8 @@ def rows(device: str) -> Iterator[Sweep]:
     def sweep(what: str, kinds: tuple[str, ...], like: TopK, words: str = "") -> Sweep:
         """Return a sweep through kinds of rows, of which one may be plain ones."""
         shape = (like.size,) if what == "segments" else like.shape
-        names = ("device", "k", "dtype", "data", "is_sorted", "quick")
-        about: dict[str, Any] = {name: getattr(like, name) for name in names}
-        points: dict[str, Workload] = {"plain": like} if what != "windows" else {}
-        points |= {kind: TopKOfRows(name="", shape=shape, rows=kind, **about) for kind in kinds}
+        points = {"plain": like} if what != "windows" else {}
+        points |= {kind: replace(like, shape=shape, rows=kind) for kind in kinds}
         name = f"{' x '.join(map(str, like.shape))} {like.dtype}, k {like.k}{words}"
         return _sweep(f"top_k {what}{', ' if what == 'segments' else ' of '}{name}", points, what)
 

@@ -66,8 +66,6 @@ CHARTS = (
     (GPU, (README_GPU[0], README_GPU[2], README_GPU[3]), 1),
     (CPU, (README_CPU[0], README_CPU[3]), 1),
 )
-# dmlops is blue in all pictures, and so is what it is ahead in.
-AHEAD, BEHIND = "#2166ac", "#b2182b"
 LARGE_BYTES = 1e6  # from here on, the bandwidth limits a workload rather than its first microseconds
 N_LOWEST = 6
 N_OF_CONTEST = 4
@@ -180,28 +178,32 @@ def _grouped(pairs: Iterable[tuple[Any, float]]) -> dict[Any, list[float]]:
     return groups
 
 
+def _summaries(heads: Sequence[str], pairs: Iterable[tuple[tuple[str, ...], float]]) -> str:
+    """Return the extent of the ratios of each group, in the order in which the groups first come."""
+    rows = ((*group, *_summary(ratios)) for group, ratios in _grouped(pairs).items())
+    return _lines((*heads, *_EXTENT), rows)
+
+
 def _operators() -> str:
-    rows = []
-    for file in (GPU, CPU):
-        by_operator = _grouped((row["operator"], row["ratio"]) for row in _rows(file))
-        rows += [(f"`{name}`", where(file), *_summary(ratios)) for name, ratios in by_operator.items()]
-    return _lines(("Operator", "Machine", "Workloads", *_EXTENT), rows)
+    rows = [(file, row) for file in (GPU, CPU) for row in _rows(file)]
+    pairs = (((f"`{row['operator']}`", where(file)), row["ratio"]) for file, row in rows)
+    return _summaries(("Operator", "Machine", "Workloads"), pairs)
 
 
 def _contest(file: str, contract: Contract) -> list[Timed]:
-    return standings(_workloads(file), contract)
+    return sorted(standings(_workloads(file), contract), key=lambda each: each.ratio)
 
 
 def _contests() -> str:
-    rows = []
+    pairs = []
     for file in LANDSCAPES:
         # These files know of no kernel that returns indices alone.
-        contracts = (Contract.STABLE, Contract.SORTED, Contract.ANY)
-        found = {contract: [each.ratio for each in _contest(file, contract)] for contract in contracts}
-        for contract, ratios in sorted(found.items(), key=lambda item: min(item[1], default=0)):
-            if ratios:
-                rows.append((where(file), CONTESTS[contract], *_summary(ratios)))
-    return _lines(("GPU", "Contest", "Problems", *_EXTENT), rows)
+        found = [
+            (CONTESTS[contract], each) for contract in [*Contract][:3] for each in _contest(file, contract)
+        ]
+        found.sort(key=lambda pair: pair[1].ratio)
+        pairs += [((where(file), contest), each.ratio) for contest, each in found]
+    return _summaries(("GPU", "Contest", "Problems"), pairs)
 
 
 def _behind() -> str:
@@ -213,19 +215,15 @@ def _behind() -> str:
 
 def _modern() -> str:
     """Return the contests of the problems of 2026, by application."""
-    rows = []
-    for contract, contest in CONTESTS.items():
-        found = _grouped((each.application, each.ratio) for each in _contest(CONTESTED, contract))
-        rows += [(name, contest, *_summary(ratios)) for name, ratios in found.items()]
-    rows.sort(key=lambda row: float(str(row[4])))
-    return f"{where(CONTESTED)}:\n\n{_lines(('Application', 'Contest', 'Problems', *_EXTENT), rows)}"
+    found = [(CONTESTS[contract], each) for contract in Contract for each in _contest(CONTESTED, contract)]
+    found.sort(key=lambda pair: pair[1].ratio)
+    pairs = (((each.application, contest), each.ratio) for contest, each in found)
+    return f"{where(CONTESTED)}:\n\n{_summaries(('Application', 'Contest', 'Problems'), pairs)}"
 
 
 def _modern_lowest() -> str:
     """Return the lowest ratios of each contest of the problems of 2026."""
-    found: set[Timed] = set()
-    for contract in Contract:
-        found |= {*sorted(_contest(CONTESTED, contract), key=lambda each: each.ratio)[:N_OF_CONTEST]}
+    found = {each for contract in Contract for each in _contest(CONTESTED, contract)[:N_OF_CONTEST]}
     return _times(sorted(found, key=lambda each: (float(ratio(each.ratio)), _cells(each))))
 
 

@@ -69,26 +69,11 @@ class Workload:
         return (source.make(self.data, self.shape, self.dtype),)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TopK(Workload):
-    """Select the `k` largest or smallest elements along an axis, in order of value or of index."""
-
-    operator = "top_k"
-    k: int
-    axis: int = -1
-    largest: bool = True
-    is_sorted: bool = True
-
-    @property
-    def bytes_moved(self) -> int:
-        rows = self.size // self.shape[self.axis]
-        return self.size * self.item + rows * self.k * (self.item + INDEX_BYTES)
-
-
 SEGMENT = 92  # the average number of elements of a segment
 NARROWED = 32  # by so many elements, windows are shorter than their rows
 # The arguments beside the input, for each kind of rows.
-_ROWS = {
+_ROWS: dict[str, tuple[str, ...]] = {
+    "": (),
     "lengths": ("lengths",),
     "windows": ("starts", "lengths"),
     "equal": ("starts", "lengths"),
@@ -115,16 +100,17 @@ def segment_lengths(kind: str, size: int) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopKOfRows(Workload):
-    """Select the `k` largest elements of windows, of segments of one row, or of rows with numbers."""
+class TopK(Workload):
+    """Select the `k` largest or smallest elements along an axis, in order of value or of index."""
 
-    operator = "top_k_rows"
+    operator = "top_k"
     k: int
-    rows: str
+    rows: str = ""
     """Windows that begin with their rows ("lengths") or anywhere ("windows"), segments that are "equal" or
-    have a "long_tail", or "numbers" of the elements."""
+    have a "long_tail", or "numbers" of the elements; "" for plain rows."""
+    axis: int = -1
+    largest: bool = True
     is_sorted: bool = True
-    """Whether results are in order of value, and not of index or number."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,13 +131,16 @@ class TopKOfRows(Workload):
 
     @property
     def bytes_moved(self) -> int:
-        _, lengths = self.windows
-        return sum(lengths) * self.item + len(lengths) * self.k * (self.item + INDEX_BYTES)
+        n_rows, n_elements = self.size // self.shape[self.axis], self.size
+        if self.rows:
+            lengths = self.windows[1]
+            n_rows, n_elements = len(lengths), sum(lengths)
+        return n_elements * self.item + n_rows * self.k * (self.item + INDEX_BYTES)
 
     def inputs(self, source: Any) -> tuple[Any, ...]:
         if self.rows == "numbers":
             return *super().inputs(source), source.indices(self.shape, (1 << 30,), "int64")[..., 0]
-        others = dict(zip(("starts", "lengths"), self.windows, strict=True))
+        others = dict(zip(("starts", "lengths"), self.windows, strict=True)) if self.rows else {}
         return *super().inputs(source), *(source.integers(others[name]) for name in self.names)
 
 

@@ -49,7 +49,7 @@ def _(task: Task) -> Call:
 
 @contender("onnxruntime.NonZero", NONZERO, (CPU,), "one row per dimension; int64; new outputs")
 def _(task: Task) -> Call:
-    return libraries.onnx_call("NonZero", task.threads, {"x": task.x}, {"coordinates": np.int64})
+    return libraries.onnx_call("NonZero", {"x": task.x}, {"coordinates": np.int64})
 
 
 @contender("jax.numpy.nonzero", NONZERO, BOTH, "size given; one array per dimension; int32; new outputs")
@@ -96,7 +96,7 @@ def _(task: Task) -> Call:
     (x, indices), workload = task.inputs, task.workload
     inputs = {"x": x, "indices": to_long(indices)}
     outputs = {"output": empty(x, workload.gathered_shape)}
-    return libraries.onnx_call("GatherND", task.threads, inputs, outputs, batch_dims=workload.batch_dims)
+    return libraries.onnx_call("GatherND", inputs, outputs, batch_dims=workload.batch_dims)
 
 
 @contender("jax indexing", GATHER, BOTH, "int32 indices, promised to be in bounds; new outputs")
@@ -170,7 +170,7 @@ def _(task: Task) -> Call:
 @contender("onnxruntime.Trilu", DIAGONAL, (CPU,))
 def _(task: Task) -> Call:
     x = _triangle(task)
-    return libraries.onnx_call("Trilu", task.threads, {"x": x}, {"output": np.empty_like(x)}, upper=0)
+    return libraries.onnx_call("Trilu", {"x": x}, {"output": np.empty_like(x)}, upper=0)
 
 
 @contender("jax.numpy.where", DIAGONAL, BOTH, "computes the mask as well; new outputs")

@@ -36,16 +36,13 @@ def _last(task: Task) -> tuple[slice, ...]:
 
 @contender(OURS, "top_k", BOTH)
 def _(task: Task) -> Call:
-    x, workload, out = task.x, task.workload, _selected(task, "uint32")
-    k, axis, largest, is_sorted = workload.k, workload.axis, workload.largest, workload.is_sorted
-    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, out=out)
-
-
-@contender(OURS, "top_k_rows", BOTH)
-def _(task: Task) -> Call:
     (x, *others), workload = task.inputs, task.workload
-    rows = dict(zip(workload.names, others, strict=True))
-    return functools.partial(dmlops.top_k, x, workload.k, sorted=workload.is_sorted, **rows)
+    k, axis, largest, is_sorted = workload.k, workload.axis, workload.largest, workload.is_sorted
+    if workload.rows:
+        rows = dict(zip(workload.names, others, strict=True))
+        return functools.partial(dmlops.top_k, x, k, sorted=is_sorted, **rows)
+    out = _selected(task, "uint32")
+    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, out=out)
 
 
 @contender("numpy.argpartition", "top_k", (CPU,), "then sorted; ties in any order; int64; new outputs")
@@ -103,7 +100,7 @@ def _(task: Task) -> Call:
 def _(task: Task) -> Call:
     inputs = {"x": largest_only(task), "k": np.array([task.workload.k], np.int64)}
     outputs = dict(zip(("values", "indices"), _selected(task, "int64"), strict=True))
-    return libraries.onnx_call("TopK", task.threads, inputs, outputs, axis=task.workload.axis)
+    return libraries.onnx_call("TopK", inputs, outputs, axis=task.workload.axis)
 
 
 @functools.cache
