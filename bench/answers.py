@@ -114,10 +114,6 @@ def _sample(task: Task, tokens: Any) -> str | None:
     return "a token is one that k or top_p leaves out" if is_wrong.any() else None
 
 
-def _gather_nd(task: Task, output: Any) -> str | None:
-    return _same(output, task.x[index_key(task)], "elements")
-
-
 def _diagonal_matrix(task: Task, output: Any) -> str | None:
     x, mask, value = task.x, band_mask(task), task.workload.value
     if libraries.is_torch(x):
@@ -131,6 +127,6 @@ _CHECKS: dict[str, Callable[..., str | None]] = {
     "top_k of rows": _top_k_rows,
     "nonzero_coordinates": _nonzero_coordinates,
     "sample": _sample,
-    "gather_nd": _gather_nd,
+    "gather_nd": lambda task, output: _same(output, task.x[index_key(task)], "elements"),
     "diagonal_matrix": _diagonal_matrix,
 }

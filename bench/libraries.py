@@ -1,5 +1,6 @@
 """The array libraries of the contenders: whether they are installed, their threads and their arrays."""
 
+import functools
 import importlib
 import os
 from collections.abc import Callable
@@ -123,10 +124,14 @@ def arange(like: Any, stop: int) -> Any:
     return module("torch").arange(stop, device=like.device) if is_torch(like) else np.arange(stop)
 
 
-def jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with JAX. On the CPU, a call returns when it is done; on a GPU, the clock waits for it."""
+@functools.cache
+def jit(function: Callable[..., Any], **known: Any) -> Callable[..., Any]:
+    """Compile a function with JAX, for some values of its keyword arguments.
+
+    On the CPU, a call returns when it is done; on a GPU, the clock waits for it.
+    """
     jax = module("jax")
-    compiled: Callable[..., Any] = jax.jit(function)
+    compiled: Callable[..., Any] = jax.jit(functools.partial(function, **known))
     if jax.default_backend() != "cpu":
         return compiled
     return lambda *arguments: jax.block_until_ready(compiled(*arguments))

@@ -19,11 +19,7 @@ from bench.records import CONTESTS, Timed, ratio, rows_of, seconds_of, standings
 from bench.workloads import BY_INDEX
 
 ROOT = Path(__file__).parents[1]
-PAGES = (
-    ROOT / "README.md",
-    ROOT / "docs" / "benchmarks.md",
-    ROOT / "docs" / "operators" / "sample.md",
-)
+PAGES = [ROOT / page for page in ("README.md", "docs/benchmarks.md", "docs/operators/sample.md")]
 _KIND = re.compile(r"(.+?),? by (?:hostile )?data: (\w+)")
 MARKED = re.compile(r"(<!-- results: (\w+) -->).*?(<!-- end -->)", re.DOTALL)
 
@@ -288,23 +284,13 @@ def _sweeps() -> str:
 
 def _new_sizes() -> str:
     """Return the host time of calls of sizes not seen before; `before` planned each of them in Python."""
-
-    def shown(microseconds: float | None) -> str:
-        return "" if microseconds is None else f"{microseconds:.1f}"
-
-    rows = [
-        (
-            each["call"],
-            where(file),
-            shown(each["new"]),
-            shown(each["repeated"]),
-            ratio(each["new"] / each["repeated"]),
-            shown(each["peer"]),
-            shown(each["before"]),
-        )
-        for file in NEW_SIZES
-        for each in _record(file)["new_sizes"]
-    ]
+    rows = []
+    for file in NEW_SIZES:
+        for each in _record(file)["new_sizes"]:
+            columns = ("new", "repeated", "peer", "before")
+            new, repeated, *others = ("" if each[name] is None else f"{each[name]:.1f}" for name in columns)
+            figures = (new, repeated, ratio(each["new"] / each["repeated"]), *others)
+            rows.append((each["call"], where(file), *figures))
     heads = ("Call", "Machine", "New size, us", "Repeated, us", "Ratio", "The library's own, us")
     return _lines((*heads, "New size before kinds, us"), rows)
 

@@ -5,18 +5,10 @@ from itertools import accumulate
 from math import prod
 from typing import Any, ClassVar
 
+import numpy as np
+
 CPU, CUDA = "cpu", "cuda"
 INDEX_BYTES = 4
-ITEM_BYTES = {
-    "uint8": 1,
-    "int16": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "int32": 4,
-    "float64": 8,
-    "int64": 8,
-}
 _NOT_OF_PROBLEM = ("name", "shape", "device", "quick", "series")
 # How the text of a problem of `TopK` ends if results are in order of index, and its name in applications.
 UNSORTED, BY_INDEX = ", is_sorted False", ", by index"
@@ -57,7 +49,7 @@ class Workload:
 
     @property
     def item(self) -> int:
-        return ITEM_BYTES[self.dtype]
+        return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
 
     @property
     def bytes_moved(self) -> int:

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -103,20 +102,15 @@ def _(task: Task) -> Call:
     return libraries.onnx_call("TopK", inputs, outputs, axis=task.workload.axis)
 
 
-@functools.cache
-def _jax_top_k(k: int, axis: int, **options: Any) -> Callable[..., Any]:
+def _jax_top_k(x: Any, *, k: int, axis: int, **options: Any) -> Any:
     jax = libraries.module("jax")
-
-    def call(x: Any) -> Any:
-        values, indices = jax.lax.top_k(jax.numpy.moveaxis(x, axis, -1), k, **options)
-        return jax.numpy.moveaxis(values, -1, axis), jax.numpy.moveaxis(indices, -1, axis)
-
-    return libraries.jit(call)
+    values, indices = jax.lax.top_k(jax.numpy.moveaxis(x, axis, -1), k, **options)
+    return jax.numpy.moveaxis(values, -1, axis), jax.numpy.moveaxis(indices, -1, axis)
 
 
 @contender("jax.lax.top_k", "top_k", BOTH, "stable; int32 indices; new outputs")
 def _(task: Task) -> Call:
-    call = _jax_top_k(task.workload.k, task.workload.axis)
+    call = libraries.jit(_jax_top_k, k=task.workload.k, axis=task.workload.axis)
     return functools.partial(call, to_jax(largest_only(task)))
 
 
@@ -124,5 +118,5 @@ def _(task: Task) -> Call:
 def _(task: Task) -> Call:
     if "is_stable" not in inspect.signature(libraries.module("jax").lax.top_k).parameters:
         not_served("needs JAX 0.11")
-    call = _jax_top_k(task.workload.k, task.workload.axis, is_stable=False)
+    call = libraries.jit(_jax_top_k, k=task.workload.k, axis=task.workload.axis, is_stable=False)
     return functools.partial(call, to_jax(largest_only(task)))
