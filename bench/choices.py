@@ -147,9 +147,8 @@ class Stopwatch:
         That is the lower quartile: a quarter of all launches take longer, whatever they do.
         """
         torch.manual_seed(15)
-        x = torch.randn(problem.sizes, dtype=torch.float32, device="cuda").to(
-            DTYPES[problem.kind.element_size]
-        )
+        dtype = DTYPES[problem.kind.element_size]
+        x = torch.randn(problem.sizes, dtype=torch.float32, device="cuda").to(dtype)
         plans = {name: plan for name in algorithms if (plan := self.plan(problem, name))}
         runs = {name: self._run(problem, plan, x) for name, plan in plans.items()}
         # Each algorithm runs once beforehand, which loads its kernels, and must give the same answer.

@@ -101,9 +101,9 @@ def _measure(suite: Suite, table: Sequence[Workload], record: dict[str, Any], se
     harness = open_bench(suite, device, record["threads"])
     record["bandwidth"] = harness.bandwidth
 
-    def run(some: Sequence[Workload], least: float = math.inf) -> Iterator[Record]:
-        left = min(started + seconds - time.perf_counter(), least)
-        return harness.run(some, left)
+    def run(some: Sequence[Workload], most_seconds: float = math.inf) -> Iterator[Record]:
+        left = started + seconds - time.perf_counter()
+        return harness.run(some, min(left, most_seconds))
 
     def comparisons() -> list[dict[str, Any]]:
         times = {row["name"]: best for row in rows if (best := records.least_of(row))}
@@ -186,10 +186,10 @@ def host(
 @app.command()
 def choices(
     seconds: Annotated[int, typer.Option(min=1, help="Nothing new is begun after these.")] = 900,
-    element_size: Annotated[list[int] | None, option("BYTES", "Of an element.", "4, 2, 8")] = None,
-    k: Annotated[list[int] | None, option(None, "All of these may be repeated.", "all", "-k")] = None,
-    rows: Annotated[list[int] | None, option(None, "Numbers of rows.", "all")] = None,
-    length: Annotated[list[int] | None, option(None, "Lengths of rows.", "all")] = None,
+    element_size: Annotated[list[int] | None, option("BYTES", "May be repeated.", "4, 2, 8")] = None,
+    k: Annotated[list[int] | None, option(None, "May be repeated.", "all", "-k")] = None,
+    rows: Annotated[list[int] | None, option(None, "How many; may be repeated.", "all")] = None,
+    length: Annotated[list[int] | None, option(None, "Of a row; may be repeated.", "all")] = None,
     algorithm: Annotated[
         list[str] | None,
         option("NAME", "Beside the fastest other one of --add-to, whose times stay otherwise.", "all"),
