@@ -10,20 +10,20 @@ from bench.libraries import to_long, to_numpy
 from bench.peers import Task, band_mask, index_key
 
 SORTED_ELEMENTS = 1 << 28
-_BY_NUMPY = ("top_k_rows", "sample")
 
 
 def fault(task: Task, answer: Any) -> str | None:
     """Return the fault of an answer, or None; most torch tensors are checked on their own device."""
     results = answer if isinstance(answer, tuple) else (answer,)
-    operator, name = task.workload.operator, task.workload.operator
+    operator = task.workload.operator
+    rows = task.workload.rows if operator == "top_k" else ""
     is_torch = all(libraries.is_torch(array) for array in (*task.inputs, *results))
-    if not is_torch or operator in _BY_NUMPY:
-        task = Task(task.workload, tuple(map(to_numpy, task.inputs)), task.threads)
+    if not is_torch or rows or operator == "sample":
+        task = Task(task.workload, tuple(map(to_numpy, task.inputs)))
         results = tuple(map(to_numpy, results))
     elif operator == "top_k":
-        name = "torch_top_k"
-    return _CHECKS[name](task, *results)
+        operator = "top_k by torch"
+    return _CHECKS["top_k of rows" if rows else operator](task, *results)
 
 
 def _same(actual: Any, expected: Any, what: str) -> str | None:
@@ -114,10 +114,6 @@ def _sample(task: Task, tokens: Any) -> str | None:
     return "a token is one that k or top_p leaves out" if is_wrong.any() else None
 
 
-def _gather_nd(task: Task, output: Any) -> str | None:
-    return _same(output, task.x[index_key(task)], "elements")
-
-
 def _diagonal_matrix(task: Task, output: Any) -> str | None:
     x, mask, value = task.x, band_mask(task), task.workload.value
     if libraries.is_torch(x):
@@ -127,10 +123,10 @@ def _diagonal_matrix(task: Task, output: Any) -> str | None:
 
 _CHECKS: dict[str, Callable[..., str | None]] = {
     "top_k": _top_k,
-    "torch_top_k": _torch_top_k,
-    "top_k_rows": _top_k_rows,
+    "top_k by torch": _torch_top_k,
+    "top_k of rows": _top_k_rows,
     "nonzero_coordinates": _nonzero_coordinates,
     "sample": _sample,
-    "gather_nd": _gather_nd,
+    "gather_nd": lambda task, output: _same(output, task.x[index_key(task)], "elements"),
     "diagonal_matrix": _diagonal_matrix,
 }

@@ -4,7 +4,6 @@ Every algorithm that can solve a problem is timed: rows that lie one after the o
 order of value and of index. Of these times, `bench.choice_table` makes the table by which plans choose.
 """
 
-import functools
 import json
 import math
 import time
@@ -135,10 +134,6 @@ class Stopwatch:
         self.end = time.monotonic() + seconds
         self.clock = CudaClock()
 
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() > self.end
-
     def plan(self, problem: TimedProblem, algorithm: str | None = None) -> Any:
         """Return the plan of an algorithm, or of the chosen one; None if it does not serve the problem."""
         try:
@@ -151,7 +146,9 @@ class Stopwatch:
 
         That is the lower quartile: a quarter of all launches take longer, whatever they do.
         """
-        x = random_input(problem.sizes, DTYPES[problem.kind.element_size])
+        torch.manual_seed(15)
+        dtype = DTYPES[problem.kind.element_size]
+        x = torch.randn(problem.sizes, dtype=torch.float32, device="cuda").to(dtype)
         plans = {name: plan for name in algorithms if (plan := self.plan(problem, name))}
         runs = {name: self._run(problem, plan, x) for name, plan in plans.items()}
         # Each algorithm runs once beforehand, which loads its kernels, and must give the same answer.
@@ -184,13 +181,6 @@ class Stopwatch:
         return run
 
 
-@functools.lru_cache(maxsize=1)
-def random_input(sizes: tuple[int, ...], dtype: Any) -> Any:
-    """Return random elements; the last ones are kept for the next problem."""
-    torch.manual_seed(15)
-    return torch.randn(sizes, dtype=torch.float32, device="cuda").to(dtype)
-
-
 def measure(
     watch: Any,
     asked: Iterable[TimedProblem],
@@ -204,7 +194,7 @@ def measure(
     """
     choices = []
     for problem in asked:
-        if watch.is_over:
+        if time.monotonic() > watch.end:
             break
         before = known.get(problem, {})
         if only and not (before and any(watch.plan(problem, name) for name in only)):
@@ -251,6 +241,7 @@ def write_results(choices: Sequence[Choice], device: str, target: Target, earlie
     """Write the times; those that were measured earlier that day stay, or those of the file `earlier`."""
     date = datetime.now(UTC).date().isoformat()
     path = RESULTS / f"choices-{date}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     earlier = earlier or path
     measured, kept = {f"{device}, {date}"}, []
     if earlier.exists():

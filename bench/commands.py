@@ -1,4 +1,4 @@
-"""The commands of `python -m bench`. Each imports what it needs alone: libraries take seconds to import."""
+"""The commands of `python -m bench`."""
 
 import math
 import time
@@ -6,22 +6,23 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from bench import host as calls
 from bench import records
+from bench.libraries import NotServedError
+from bench.records import Record
 from bench.report import line, print_report, why_not
+from bench.runner import Bench
+from bench.suites import SUITES, Suite
+from bench.sweeps import beyond, compared
+from bench.workloads import Workload
 from dmlops import get_num_threads
 from dmlops.cli.console import err, out
 from dmlops.cli.ending import fail
 from dmlops.cli.outputs import check_output
-
-if TYPE_CHECKING:
-    from bench.records import Record
-    from bench.runner import Bench
-    from bench.suites import Suite
-    from bench.workloads import Workload
 
 QUICK_SECONDS = 72.0
 AGAIN_SECONDS = 1.0
@@ -52,9 +53,7 @@ Json = Annotated[Path | None, option("OUT.json", "Write the results to this file
 
 @app.command()
 def run(
-    suite: Annotated[
-        str, option("NAME", "operators, serving, sampling, rows, data or sizes.", True)
-    ] = "operators",
+    suite: Annotated[str, option("NAME", "operators, serving, sampling, rows or data.", True)] = "operators",
     device: Device = Where.CPU,
     threads: Annotated[int | None, option("N", "Threads for every library.", "all", least=1)] = None,
     workload: Annotated[
@@ -75,14 +74,12 @@ def run(
     """Compare dmlops with the other libraries that are installed, each in its best form.
 
     The suites: all operators, the top-k of serving language models on a GPU, tokens of language models, and
-    sweeps of dmlops alone through windows and segments, kinds of data, and sizes, which look for slow cases.
+    sweeps of dmlops alone through windows and segments, and kinds of data, which look for slow cases.
     """
-    from bench.suites import SUITES  # noqa: PLC0415 - for this command only
-
     if suite not in SUITES:
         fail(f"--suite: got {suite!r}; it must be one of {', '.join(SUITES)}")
     chosen = SUITES[suite]
-    table = _chosen(chosen.workloads(device), workload or [], quick)
+    table = _chosen([*chosen.workloads(device)], workload or [], quick)
     if results is not None:
         check_output("--json", results)
     record = records.new_record(device, threads or get_num_threads(), quick)
@@ -97,22 +94,20 @@ def run(
     _check(record["workloads"])
 
 
-def _measure(suite: "Suite", table: Sequence["Workload"], record: dict[str, Any], seconds: float) -> None:
+def _measure(suite: Suite, table: Sequence[Workload], record: dict[str, Any], seconds: float) -> None:
     """Measure workloads, and points of sweeps that are beyond a limit once more; the better time counts."""
-    from bench.sweeps import beyond, compared  # noqa: PLC0415 - for this command only
-
     started = time.perf_counter()
     device, rows = record["device"], record["workloads"]
     harness = open_bench(suite, device, record["threads"])
     record["bandwidth"] = harness.bandwidth
 
-    def run(some: Sequence["Workload"], least: float = math.inf) -> Iterator["Record"]:
-        left = min(started + seconds - time.perf_counter(), least)
-        return harness.run(some, left)
+    def run(some: Sequence[Workload], most_seconds: float = math.inf) -> Iterator[Record]:
+        left = started + seconds - time.perf_counter()
+        return harness.run(some, min(left, most_seconds))
 
     def comparisons() -> list[dict[str, Any]]:
         times = {row["name"]: best for row in rows if (best := records.least_of(row))}
-        return compared(suite.make(device), times)
+        return [] if suite.has_peers else compared(table, times)
 
     try:
         for row in run(table):
@@ -129,7 +124,7 @@ def _measure(suite: "Suite", table: Sequence["Workload"], record: dict[str, Any]
         record["seconds"] = round(time.perf_counter() - started, 1)
 
 
-def _chosen(table: Sequence["Workload"], texts: Sequence[str], quick: bool) -> list["Workload"]:
+def _chosen(table: Sequence[Workload], texts: Sequence[str], quick: bool) -> list[Workload]:
     """Return the workloads that the options choose; list all names if a text is in none."""
     table = [each for each in table if each.quick or not quick]
     for text in texts:
@@ -139,27 +134,23 @@ def _chosen(table: Sequence["Workload"], texts: Sequence[str], quick: bool) -> l
     return [each for each in table if not texts or any(text in each.name for text in texts)]
 
 
-def open_bench(suite: "Suite", device: str, threads: int) -> "Bench":
+def open_bench(suite: Suite, device: str, threads: int) -> Bench:
     """Return the bench of a device; fail if no installed library has arrays on it."""
-    from bench.libraries import NotServedError  # noqa: PLC0415 - for this command only
-    from bench.runner import Bench  # noqa: PLC0415
-
     try:
-        return Bench(device, threads, has_peers=suite.has_peers, is_brief=suite.is_brief)
+        return Bench(device, threads, suite.has_peers)
     except NotServedError as error:
         fail(f"bench --device {device}: {error}")
 
 
-def _keep_better(rows: list["Record"], again: Sequence["Record"]) -> None:
+def _keep_better(rows: list[Record], again: Sequence[Record]) -> None:
     """Replace rows by those that were measured again, where these have better times."""
     places = {row["name"]: place for place, row in enumerate(rows)}
     for row in again:
         place = places[row["name"]]
-        if (records.least_of(row) or float("inf")) < (records.least_of(rows[place]) or 0.0):
-            rows[place] = row
+        rows[place] = min(rows[place], row, key=lambda each: records.least_of(each) or math.inf)
 
 
-def _check(rows: Sequence["Record"]) -> None:
+def _check(rows: Sequence[Record]) -> None:
     """Raise an error if dmlops gave a wrong answer, or was not timed at all."""
     if any(each.get("status") == "wrong" for row in rows for each in row["outcomes"]):
         fail("bench run: dmlops gave a wrong answer; please report it, with `dmlops info`")
@@ -178,8 +169,6 @@ def host(
     results: Json = None,
 ) -> None:
     """Measure the host time of small calls, in microseconds: the cost of a call around its kernel."""
-    from bench import host as calls  # noqa: PLC0415 - for this command only
-
     measure = calls.first_calls if first else calls.new_sizes if new else calls.small_calls
     record = records.new_record(device, threads=1)
     found = record[measure.__name__] = []
@@ -197,10 +186,10 @@ def host(
 @app.command()
 def choices(
     seconds: Annotated[int, typer.Option(min=1, help="Nothing new is begun after these.")] = 900,
-    element_size: Annotated[list[int] | None, option("BYTES", "Of an element.", "4, 2, 8")] = None,
-    k: Annotated[list[int] | None, option(None, "All of these may be repeated.", "all", "-k")] = None,
-    rows: Annotated[list[int] | None, option(None, "Numbers of rows.", "all")] = None,
-    length: Annotated[list[int] | None, option(None, "Lengths of rows.", "all")] = None,
+    element_size: Annotated[list[int] | None, option("BYTES", "May be repeated.", "4, 2, 8")] = None,
+    k: Annotated[list[int] | None, option(None, "May be repeated.", "all", "-k")] = None,
+    rows: Annotated[list[int] | None, option(None, "How many; may be repeated.", "all")] = None,
+    length: Annotated[list[int] | None, option(None, "Of a row; may be repeated.", "all")] = None,
     algorithm: Annotated[
         list[str] | None,
         option("NAME", "Beside the fastest other one of --add-to, whose times stay otherwise.", "all"),
@@ -217,7 +206,7 @@ def choices(
     algorithm the chosen one takes: of all problems, and of a fifth of them if the table lacks these.
     Kernels are compiled when they first run: `dmlops warmup --device cuda` does it beforehand.
     """
-    from bench import choice_table, choices  # noqa: PLC0415 - for this command only
+    from bench import choice_table, choices  # noqa: PLC0415 - it needs torch
     from kernels_cuda.top_k import ALGORITHMS  # noqa: PLC0415
 
     if table is not None:

@@ -12,7 +12,6 @@ from bench.workloads import CPU, CUDA
 SEED = 2026
 DISTINCT = 16
 EQUAL = 131  # equal elements in a row: more than a warp or a small buffer holds
-CODES = 256
 Shape = tuple[int, ...]
 
 
@@ -36,9 +35,6 @@ class NumPySource:
 
     def integers(self, values: Sequence[int]) -> Any:
         return np.array(values, np.int32)
-
-    def copy(self, array: Any) -> Any:
-        return array.copy()
 
     def uniform(self, shape: Shape) -> Any:
         return self._random.random(shape, dtype=np.float32)
@@ -76,9 +72,6 @@ class TorchSource(NumPySource):
 
     def integers(self, values: Sequence[int]) -> Any:
         return self._torch.tensor(values, dtype=self._torch.int32, device=self._device)
-
-    def copy(self, array: Any) -> Any:
-        return array.clone()
 
     def uniform(self, shape: Shape) -> Any:
         return self._torch.rand(shape, device=self._device)
@@ -139,22 +132,17 @@ def _equal(of: NumPySource, shape: Shape, rows: slice) -> Any:
 DISTRIBUTIONS: dict[str, Callable[[NumPySource, Shape], Any]] = {
     "normal": lambda of, shape: of.normal(shape),
     "ties": lambda of, shape: of.uniform(shape) * DISTINCT // 1,
-    "codes": lambda of, shape: of.uniform(shape) * CODES // 1,
     "ascending": _ascending,
     "descending": lambda of, shape: -_ascending(of, shape),
     "constant": _constant,
     # The place of one is that of the largest of random elements.
     "one_hot": lambda of, shape: (of.uniform(shape).argsort(-1) == 0) * 1.0,
-    "two_valued": lambda of, shape: of.uniform(shape) < 0.5,
     "signed_zeros": lambda of, shape: (of.uniform(shape) - 0.5) * 0,
     "mostly_zeros": lambda of, shape: of.normal(shape) * (of.uniform(shape) < 0.03),
     "relu": lambda of, shape: of.normal(shape).clip(0, None),
-    "clamped": lambda of, shape: of.normal(shape).clip(-1, 1),
     "rounded": lambda of, shape: of.rounded(shape),
     "nan": lambda of, shape: _with_nan(of, shape, 0.5),
     "few_nan": lambda of, shape: _with_nan(of, shape, 0.01),
-    "all_nan": lambda of, shape: _constant(of, shape) * float("nan"),
-    "narrow": lambda of, shape: 1 + of.uniform(shape) / 1024,
     "probabilities": _probabilities,
     "equal": lambda of, shape: _equal(of, shape, slice(None)),
     "one_equal_row": lambda of, shape: _equal(of, shape, slice(1)),

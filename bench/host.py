@@ -59,7 +59,6 @@ CALLS = {
     "top_k, short rows": "dmlops.top_k(x, 5)",
     "top_k, rows": "dmlops.top_k(rows, 100)",
     "top_k, one row": "dmlops.top_k(row, 100)",
-    "top_k, sorted": "dmlops.top_k(x, 64)",
     "nonzero_coordinates": "dmlops.nonzero_coordinates(x)",
     "gather_nd": "dmlops.gather_nd(x, indices)",
     "gather_nd, clip": "dmlops.gather_nd(x, indices, mode='clip')",
@@ -180,11 +179,6 @@ def _nopython_figures() -> Figures:
     return {"new": new, "repeated": repeated, "peer": None}
 
 
-def process(call: str, device: str) -> str:
-    moved, wait = ON_DEVICE[device]
-    return PROCESS.format(moved=moved, wait=wait, call=call)
-
-
 def _milliseconds(program: str, cache: Path) -> list[float]:
     """Return the times of the import and of the call in a new process."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -198,9 +192,10 @@ def first_calls(device: str) -> Iterator[tuple[str, Figures]]:
 
     Figures are medians of several processes.
     """
+    moved, wait = ON_DEVICE[device]
     for name, call in CALLS.items():
         with tempfile.TemporaryDirectory() as folder:
-            program = process(call, device)
+            program = PROCESS.format(moved=moved, wait=wait, call=call)
             caches = [Path(folder, str(number)) for number in range(COMPILED)]
             compiled = [_milliseconds(program, cache)[1] for cache in caches]
             imported, found = zip(*(_milliseconds(program, caches[0]) for _ in range(FOUND)), strict=True)

@@ -1,5 +1,6 @@
 """The array libraries of the contenders: whether they are installed, their threads and their arrays."""
 
+import functools
 import importlib
 import os
 from collections.abc import Callable
@@ -123,17 +124,21 @@ def arange(like: Any, stop: int) -> Any:
     return module("torch").arange(stop, device=like.device) if is_torch(like) else np.arange(stop)
 
 
-def jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile with JAX. On the CPU, a call returns when it is done; on a GPU, the clock waits for it."""
+@functools.cache
+def jit(function: Callable[..., Any], **known: Any) -> Callable[..., Any]:
+    """Compile a function with JAX, for some values of its keyword arguments.
+
+    On the CPU, a call returns when it is done; on a GPU, the clock waits for it.
+    """
     jax = module("jax")
-    compiled: Callable[..., Any] = jax.jit(function)
+    compiled: Callable[..., Any] = jax.jit(functools.partial(function, **known))
     if jax.default_backend() != "cpu":
         return compiled
     return lambda *arguments: jax.block_until_ready(compiled(*arguments))
 
 
 def onnx_call(
-    operator: str, threads: int, inputs: dict[str, Any], outputs: dict[str, Any], **attributes: Any
+    operator: str, inputs: dict[str, Any], outputs: dict[str, Any], **attributes: Any
 ) -> Callable[[], Any]:
     """Return a call of one ONNX operator on bound memory.
 
@@ -152,7 +157,7 @@ def onnx_call(
     opsets = [onnx.helper.make_opsetid("", _ONNX_OPSET)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_ONNX_IR).SerializeToString()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.intra_op_num_threads, options.inter_op_num_threads = dmlops.get_num_threads(), 1
     options.log_severity_level = 4
     try:
         session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

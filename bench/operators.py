@@ -1,6 +1,7 @@
 """The suite `operators`: problems of all operators, from the applications that their names tell."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
@@ -37,19 +38,6 @@ CUDA_TOP_K = (
 )
 # Quantised scores, rows in which every element is a new maximum or none is, and those after ReLU.
 HARD_ROWS = ("ties", "ascending", "descending", "constant", "relu", "nan")
-# Shape, type, and the densities that are quick, of masks of voxels and boxes.
-MASKS: dict[str, tuple[tuple[tuple[int, ...], str, tuple[float, ...]], ...]] = {
-    CPU: (
-        ((8192, 8192), "float32", (0.01,)),
-        ((8192, 8192), "uint8", ()),
-        ((64, 128, 64, 128), "uint8", ()),
-    ),
-    CUDA: (
-        ((8192, 8192), "float32", (0.001, 0.01, 0.5, 1.0)),
-        ((64, 128, 64, 128), "float32", ()),
-        ((8192, 8192), "uint8", ()),
-    ),
-}
 # The shape after 64 batches, how many dimensions of it are indexed, and the tuples of a batch.
 GATHERS = {
     CPU: (((1024, 128), 2, 4096), ((256, 128, 4), 2, 4096), ((64, 32, 128), 2, 1024)),
@@ -75,11 +63,19 @@ def operators(device: str) -> Iterator[Workload]:
     for data in HARD_ROWS:
         name = f"top_k {data} rows {shape[0]} x {shape[1]}, k {k}"
         yield TopK(name=name, device=device, shape=shape, k=k, data=data, quick=data == "ties")
-    for mask, dtype, quick in MASKS[device]:
-        for density in (0.001, 0.01, 0.5, 1.0):
-            name = f"nonzero {' x '.join(map(str, mask))} {dtype}, {density:.1%}"
-            of: dict[str, Any] = {"dtype": dtype, "density": density, "quick": density in quick}
-            yield NonzeroCoordinates(name=name, device=device, shape=mask, **of)
+    # Masks of voxels and boxes.
+    volume: tuple[int, ...] = (64, 128, 64, 128)
+    masks = (
+        ((8192, 8192), "float32"),
+        ((8192, 8192), "uint8"),
+        (volume, "uint8" if device == CPU else "float32"),
+    )
+    for (mask, dtype), density in product(masks, (0.001, 0.01, 0.5, 1.0)):
+        name = f"nonzero {' x '.join(map(str, mask))} {dtype}, {density:.1%}"
+        of: dict[str, Any] = {"device": device, "dtype": dtype, "density": density}
+        is_first = mask != volume and dtype == "float32"
+        of["quick"] = is_first and (density == 0.01 or device == CUDA)
+        yield NonzeroCoordinates(name=name, shape=mask, **of)
     for bounds, coordinates, tuples in GATHERS[device]:
         length = bounds[-1] if len(bounds) > coordinates else 1
         batches = flat | {"coordinates": coordinates, "batch_dims": 1, "quick": True}

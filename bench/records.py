@@ -68,15 +68,6 @@ def new_record(device: str, threads: int, quick: bool = False) -> dict[str, Any]
     }
 
 
-def _rounded(value: Any) -> Any:
-    """Return a value of JSON without more digits than are measured."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
-    return [_rounded(each) for each in value] if isinstance(value, list) else value
-
-
 def write(path: Path, record: Record) -> None:
     """Write a results file, with a line for each workload.
 
@@ -85,7 +76,7 @@ def write(path: Path, record: Record) -> None:
     parts = []
     for name, value in record.items():
         several = value if isinstance(value, list) and value else [value]
-        lines = [json.dumps(_rounded(each), separators=(",", ":")) for each in several]
+        lines = [json.dumps(each, separators=(",", ":")) for each in several]
         text = "[\n" + ",\n".join(lines) + "\n]" if several is value else lines[0]
         parts.append(f"{json.dumps(name)}: {text}")
     content = "{" + ",\n".join(parts) + "}\n"

@@ -22,20 +22,12 @@ SHOWN = 20  # comparisons beyond their limits; the results file has all of them
 
 def line(row: Record) -> str:
     """Return what is printed as soon as a workload is measured."""
-    row = with_peers(row)
     seconds = seconds_of(row)
-    if seconds is None:
-        return f"{row['name']}: {why_not(row)}"
-    beside = f", {_best_peer(row)}" if row["best_peer"] else ""
-    return f"{row['name']}: {duration(seconds)}{beside}"
+    return f"{row['name']}: {why_not(row) if seconds is None else duration(seconds)}"
 
 
 def why_not(row: Record) -> str:
     return str(outcome_of(row).get("message", "not measured"))
-
-
-def _best_peer(row: Record) -> str:
-    return f"{row['best_peer']} {duration(seconds_of(row, row['best_peer']) or 0)}"
 
 
 def print_report(record: Record) -> None:
@@ -76,7 +68,7 @@ def _table(title: str, *heads: str) -> Table:
 
 
 def _cells(row: Record, bandwidth: float) -> list[str | Text]:
-    seconds = seconds_of(row)
+    seconds, peer = seconds_of(row), row["best_peer"]
     own, share = Text(why_not(row), "red"), ""
     if seconds is not None:
         own, share = Text(duration(seconds)), f"{row['bytes_moved'] / seconds / bandwidth:.0%}"
@@ -85,13 +77,13 @@ def _cells(row: Record, bandwidth: float) -> list[str | Text]:
     others = sorted(
         (each["seconds"], each["contender"])
         for each in row["outcomes"]
-        if each["seconds"] and each["contender"] not in (OURS, row["best_peer"])
+        if each["seconds"] and each["contender"] not in (OURS, peer)
     )
     return [
         row["name"],
         own,
         Text(f"{ratio(row['ratio'])} x", "green" if row["ratio"] >= 1 else "red") if row["ratio"] else "",
-        _best_peer(row) if row["best_peer"] else "",
+        f"{peer} {duration(seconds_of(row, peer) or 0)}" if peer else "",
         share,
         ", ".join(f"{name} {duration(each)}" for each, name in others),
     ]

@@ -24,12 +24,7 @@ SMALL_BYTES = 1 << 18
 # A time shorter than this part of a copy's time is a fault of the measurement. Caches make some gathers
 # faster than a copy.
 LEAST_OF_COPY = 0.5
-# The least time for the samples of all contenders of a workload, and in suites of hundreds of workloads.
-LEAST_SECONDS, BRIEF_SECONDS = 0.3, 0.02
-# There, a call of a peer may take so many seconds, whatever the share of its workload.
-PATIENCE = 0.25
-# There, NumPy checks the answers up to this size; a GPU checks all of them.
-CHECKED_SIZE = 1 << 21
+LEAST_SECONDS = 0.05  # for the samples of all contenders of a workload, whatever its share of the time
 
 
 def row_of(workload: Workload, outcomes: Sequence[dict[str, Any]]) -> Row:
@@ -41,15 +36,14 @@ def row_of(workload: Workload, outcomes: Sequence[dict[str, Any]]) -> Row:
 class Bench:
     """A device, its clock and its inputs.
 
-    On the CPU, each library may use `threads` threads. Other libraries are timed if it `has_peers`, and
-    `is_brief` is for suites of hundreds of workloads.
+    On the CPU, each library may use `threads` threads. Other libraries are timed if it `has_peers`.
     `bandwidth` is that of a plain copy, in bytes per second; it is measured when the object is created.
     `left_out` are reasons why libraries were not timed.
     """
 
-    def __init__(self, device: str, threads: int, *, has_peers: bool = True, is_brief: bool = False) -> None:
+    def __init__(self, device: str, threads: int, has_peers: bool = True) -> None:
         libraries.set_threads(threads, device)
-        self.device, self.threads, self.has_peers, self.is_brief = device, threads, has_peers, is_brief
+        self.device, self.has_peers = device, has_peers
         self.left_out: set[str] = set()
         self._source = data.source(device)
         self.clock: timing.Clock
@@ -59,7 +53,7 @@ class Bench:
         else:
             self.clock = CudaClock()
             array = self._source.make("constant", (timing.COPY_BYTES,), "float32")
-            copy = self._source.copy(array)
+            copy = array.clone()
             self.bandwidth = timing.bandwidth(lambda: copy.copy_(array), array.nbytes, self.clock)
             del array, copy
             self.clock.release_memory()
@@ -117,7 +111,6 @@ class Bench:
     def measure(self, workload: Workload, seconds: float) -> Row:
         start = prepared = time.perf_counter()
         everybody = self._contenders(workload)
-        allowed = max(seconds, PATIENCE) if self.is_brief else seconds
         outcomes = []
         lanes: dict[str, Lane] = {}
         try:
@@ -127,12 +120,12 @@ class Bench:
             message = libraries.first_line(error)
             return row_of(workload, [self._outcome(who, workload, "failed", message) for who in everybody])
         for who in everybody:
-            if lanes and time.perf_counter() - prepared > 2 * allowed:
+            if lanes and time.perf_counter() - prepared > 2 * seconds:
                 break
             outcome = self._outcome(who, workload)
             outcomes.append(outcome)
             try:
-                lanes[who.name] = self._lane(who, tasks, outcome, allowed)
+                lanes[who.name] = self._lane(who, tasks, outcome, seconds)
             except NotServedError as error:
                 outcome |= {"status": "skipped", "message": str(error)}
             except Exception as error:  # the row reports a peer that fails, and the run goes on
@@ -141,8 +134,7 @@ class Bench:
                 self._recover()
             if who.is_ours:
                 prepared = time.perf_counter()  # compilation does not count against the peers
-        left = seconds - (time.perf_counter() - start)
-        left = max(left, BRIEF_SECONDS if self.is_brief else LEAST_SECONDS)
+        left = max(seconds - (time.perf_counter() - start), LEAST_SECONDS)
         timing.take_turns(list(lanes.values()), self.clock, left)
         for outcome in outcomes:
             if outcome["contender"] in lanes:
@@ -155,13 +147,12 @@ class Bench:
     def tasks(self, workload: Workload) -> list[Task]:
         """Make the inputs; on a GPU, make enough copies to exceed its cache."""
         inputs = workload.inputs(self._source)
-        tasks = [Task(workload, inputs, self.threads)]
+        tasks = [Task(workload, inputs)]
         if isinstance(self.clock, CudaClock):
             size = sum(array.nbytes for array in inputs)
             copies = min(-(-CACHE_FACTOR * self.clock.cache_bytes // max(size, 1)), MAX_COPIES)
             copies = SMALL_COPIES if size < SMALL_BYTES else max(copies, 1)
-            for _ in range(copies - 1):
-                tasks.append(Task(workload, tuple(map(self._source.copy, inputs)), self.threads))
+            tasks += [Task(workload, tuple(each.clone() for each in inputs)) for _ in range(copies - 1)]
         return tasks
 
     def call(self, who: Contender, tasks: Sequence[Task]) -> Call:
@@ -180,9 +171,8 @@ class Bench:
         return next_call
 
     def _lane(self, who: Contender, tasks: Sequence[Task], outcome: Row, seconds: float) -> Lane:
-        call, workload = self.call(who, tasks), tasks[0].workload
-        is_unchecked = self.is_brief and self.device == CPU and workload.size > CHECKED_SIZE
-        if who.is_ours and not is_unchecked and (wrong := answers.fault(tasks[0], call())):
+        call = self.call(who, tasks)
+        if who.is_ours and (wrong := answers.fault(tasks[0], call())):
             outcome |= {"status": "wrong", "message": wrong}
         lane = Lane(call, has_own_stream=self._is_unseen(who))
         timing.warm_up(lane, self.clock)
@@ -199,13 +189,11 @@ class Bench:
             outcome |= {"status": "failed", "message": lane.error}
             return
         low, median, high = lane.quartiles()
-        outcome |= {"seconds": median, "low": low, "high": high, "best": min(lane.kept)}
+        times = {"seconds": median, "low": low, "high": high, "best": min(lane.kept)}
+        outcome |= {name: float(f"{seconds:.6g}") for name, seconds in times.items()}
         if self.device == CUDA and low < LEAST_OF_COPY * workload.bytes_moved / self.bandwidth:
-            outcome |= {
-                "seconds": None,
-                "status": "failed",
-                "message": "less than half of the time of a copy",
-            }
+            message = "less than half of the time of a copy"
+            outcome |= {"seconds": None, "status": "failed", "message": message}
 
     def _recover(self) -> None:
         """Free the memory of a GPU; one that no longer responds raises an error, which ends the run."""

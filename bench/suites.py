@@ -10,7 +10,6 @@ from itertools import product
 
 from bench import sweeps
 from bench.operators import operators
-from bench.sweeps import Sweep
 from bench.workloads import BY_INDEX, CPU, CUDA, Sample, TopK, Workload
 
 VOCABULARY = 128256
@@ -33,18 +32,10 @@ APPLICATIONS: dict[str, tuple[Sequence[int], Sequence[str], Iterable[tuple[int, 
         SINGLE,
         [*product((100_000, 1_000_000, 10_000_000), (10, 100, 1000))],
     ),
-    "indexer 2026": (
-        (1, 16, 64, 512),
-        FLOATS,
-        [*product((8192, 32768, 131072), (512, 1024, 2048, 4096))],
-    ),
+    "indexer 2026": ((1, 16, 64, 512), FLOATS, [*product((8192, 32768, 131072), (512, 1024, 2048, 4096))]),
     # Rows that one block can hold, of a size between that of routers and that of vocabularies.
     "medium rows": ((64, 512, 4096), FLOATS, [*product((8192, 32768), (64, 256, 1000))]),
-    "gating 2026": (
-        (1, 64, 4096, 65536),
-        SINGLE,
-        [(256, 6), (384, 8), (512, 10), (512, 22), (896, 16)],
-    ),
+    "gating 2026": ((1, 64, 4096, 65536), SINGLE, [(256, 6), (384, 8), (512, 10), (512, 22), (896, 16)]),
 }
 
 
@@ -83,28 +74,18 @@ def sampling(device: str) -> Iterator[Workload]:
 
 @dataclass(frozen=True)
 class Suite:
-    make: Callable[[str], Iterable[Workload | Sweep]]
-    """Returns the workloads of a device, or its sweeps."""
+    workloads: Callable[[str], Iterable[Workload]]
+    """Returns the problems of a device, in the order in which they are measured."""
     seconds: dict[str, float]
     """How long it takes to measure all of them, by device."""
-    has_peers: bool = False
-    """Whether other libraries are timed as well."""
-    is_brief: bool = True
-    """Whether each problem is timed only briefly."""
-
-    def workloads(self, device: str) -> list[Workload]:
-        """Return the problems of a device, in the order in which they are measured."""
-        found: list[Workload] = []
-        for each in self.make(device):
-            found += each.points if isinstance(each, Sweep) else [each]
-        return found
+    has_peers: bool = True
+    """Whether other libraries are timed as well; otherwise, the problems are points of sweeps."""
 
 
 SUITES = {
-    "operators": Suite(operators, {CPU: 420.0, CUDA: 200.0}, has_peers=True, is_brief=False),
-    "serving": Suite(serving, {CPU: 1.0, CUDA: 900.0}, has_peers=True),
-    "sampling": Suite(sampling, {CPU: 60.0, CUDA: 60.0}, has_peers=True),
-    "rows": Suite(sweeps.rows, {CPU: 30.0, CUDA: 60.0}),
-    "data": Suite(sweeps.kinds_of_data, {CPU: 240.0, CUDA: 150.0}),
-    "sizes": Suite(sweeps.sizes, {CPU: 240.0, CUDA: 150.0}),
+    "operators": Suite(operators, {CPU: 420.0, CUDA: 200.0}),
+    "serving": Suite(serving, {CPU: 1.0, CUDA: 900.0}),
+    "sampling": Suite(sampling, {CPU: 60.0, CUDA: 60.0}),
+    "rows": Suite(sweeps.rows, {CPU: 30.0, CUDA: 60.0}, has_peers=False),
+    "data": Suite(sweeps.kinds_of_data, {CPU: 400.0, CUDA: 150.0}, has_peers=False),
 }

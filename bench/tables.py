@@ -19,11 +19,7 @@ from bench.records import CONTESTS, Timed, ratio, rows_of, seconds_of, standings
 from bench.workloads import BY_INDEX
 
 ROOT = Path(__file__).parents[1]
-PAGES = (
-    ROOT / "README.md",
-    ROOT / "docs" / "benchmarks.md",
-    ROOT / "docs" / "operators" / "sample.md",
-)
+PAGES = [ROOT / page for page in ("README.md", "docs/benchmarks.md", "docs/operators/sample.md")]
 _KIND = re.compile(r"(.+?),? by (?:hostile )?data: (\w+)")
 MARKED = re.compile(r"(<!-- results: (\w+) -->).*?(<!-- end -->)", re.DOTALL)
 
@@ -66,8 +62,6 @@ CHARTS = (
     (GPU, (README_GPU[0], README_GPU[2], README_GPU[3]), 1),
     (CPU, (README_CPU[0], README_CPU[3]), 1),
 )
-# dmlops is blue in all pictures, and so is what it is ahead in.
-AHEAD, BEHIND = "#2166ac", "#b2182b"
 LARGE_BYTES = 1e6  # from here on, the bandwidth limits a workload rather than its first microseconds
 N_LOWEST = 6
 N_OF_CONTEST = 4
@@ -180,28 +174,32 @@ def _grouped(pairs: Iterable[tuple[Any, float]]) -> dict[Any, list[float]]:
     return groups
 
 
+def _summaries(heads: Sequence[str], pairs: Iterable[tuple[tuple[str, ...], float]]) -> str:
+    """Return the extent of the ratios of each group, in the order in which the groups first come."""
+    rows = ((*group, *_summary(ratios)) for group, ratios in _grouped(pairs).items())
+    return _lines((*heads, *_EXTENT), rows)
+
+
 def _operators() -> str:
-    rows = []
-    for file in (GPU, CPU):
-        by_operator = _grouped((row["operator"], row["ratio"]) for row in _rows(file))
-        rows += [(f"`{name}`", where(file), *_summary(ratios)) for name, ratios in by_operator.items()]
-    return _lines(("Operator", "Machine", "Workloads", *_EXTENT), rows)
+    rows = [(file, row) for file in (GPU, CPU) for row in _rows(file)]
+    pairs = (((f"`{row['operator']}`", where(file)), row["ratio"]) for file, row in rows)
+    return _summaries(("Operator", "Machine", "Workloads"), pairs)
 
 
 def _contest(file: str, contract: Contract) -> list[Timed]:
-    return standings(_workloads(file), contract)
+    return sorted(standings(_workloads(file), contract), key=lambda each: each.ratio)
 
 
 def _contests() -> str:
-    rows = []
+    pairs = []
     for file in LANDSCAPES:
         # These files know of no kernel that returns indices alone.
-        contracts = (Contract.STABLE, Contract.SORTED, Contract.ANY)
-        found = {contract: [each.ratio for each in _contest(file, contract)] for contract in contracts}
-        for contract, ratios in sorted(found.items(), key=lambda item: min(item[1], default=0)):
-            if ratios:
-                rows.append((where(file), CONTESTS[contract], *_summary(ratios)))
-    return _lines(("GPU", "Contest", "Problems", *_EXTENT), rows)
+        found = [
+            (CONTESTS[contract], each) for contract in [*Contract][:3] for each in _contest(file, contract)
+        ]
+        found.sort(key=lambda pair: pair[1].ratio)
+        pairs += [((where(file), contest), each.ratio) for contest, each in found]
+    return _summaries(("GPU", "Contest", "Problems"), pairs)
 
 
 def _behind() -> str:
@@ -213,19 +211,15 @@ def _behind() -> str:
 
 def _modern() -> str:
     """Return the contests of the problems of 2026, by application."""
-    rows = []
-    for contract, contest in CONTESTS.items():
-        found = _grouped((each.application, each.ratio) for each in _contest(CONTESTED, contract))
-        rows += [(name, contest, *_summary(ratios)) for name, ratios in found.items()]
-    rows.sort(key=lambda row: float(str(row[4])))
-    return f"{where(CONTESTED)}:\n\n{_lines(('Application', 'Contest', 'Problems', *_EXTENT), rows)}"
+    found = [(CONTESTS[contract], each) for contract in Contract for each in _contest(CONTESTED, contract)]
+    found.sort(key=lambda pair: pair[1].ratio)
+    pairs = (((each.application, contest), each.ratio) for contest, each in found)
+    return f"{where(CONTESTED)}:\n\n{_summaries(('Application', 'Contest', 'Problems'), pairs)}"
 
 
 def _modern_lowest() -> str:
     """Return the lowest ratios of each contest of the problems of 2026."""
-    found: set[Timed] = set()
-    for contract in Contract:
-        found |= {*sorted(_contest(CONTESTED, contract), key=lambda each: each.ratio)[:N_OF_CONTEST]}
+    found = {each for contract in Contract for each in _contest(CONTESTED, contract)[:N_OF_CONTEST]}
     return _times(sorted(found, key=lambda each: (float(ratio(each.ratio)), _cells(each))))
 
 
@@ -290,23 +284,13 @@ def _sweeps() -> str:
 
 def _new_sizes() -> str:
     """Return the host time of calls of sizes not seen before; `before` planned each of them in Python."""
-
-    def shown(microseconds: float | None) -> str:
-        return "" if microseconds is None else f"{microseconds:.1f}"
-
-    rows = [
-        (
-            each["call"],
-            where(file),
-            shown(each["new"]),
-            shown(each["repeated"]),
-            ratio(each["new"] / each["repeated"]),
-            shown(each["peer"]),
-            shown(each["before"]),
-        )
-        for file in NEW_SIZES
-        for each in _record(file)["new_sizes"]
-    ]
+    rows = []
+    for file in NEW_SIZES:
+        for each in _record(file)["new_sizes"]:
+            columns = ("new", "repeated", "peer", "before")
+            new, repeated, *others = ("" if each[name] is None else f"{each[name]:.1f}" for name in columns)
+            figures = (new, repeated, ratio(each["new"] / each["repeated"]), *others)
+            rows.append((each["call"], where(file), *figures))
     heads = ("Call", "Machine", "New size, us", "Repeated, us", "Ratio", "The library's own, us")
     return _lines((*heads, "New size before kinds, us"), rows)
 

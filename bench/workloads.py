@@ -5,18 +5,10 @@ from itertools import accumulate
 from math import prod
 from typing import Any, ClassVar
 
+import numpy as np
+
 CPU, CUDA = "cpu", "cuda"
 INDEX_BYTES = 4
-ITEM_BYTES = {
-    "uint8": 1,
-    "int16": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "int32": 4,
-    "float64": 8,
-    "int64": 8,
-}
 _NOT_OF_PROBLEM = ("name", "shape", "device", "quick", "series")
 # How the text of a problem of `TopK` ends if results are in order of index, and its name in applications.
 UNSORTED, BY_INDEX = ", is_sorted False", ", by index"
@@ -57,7 +49,7 @@ class Workload:
 
     @property
     def item(self) -> int:
-        return ITEM_BYTES[self.dtype]
+        return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
 
     @property
     def bytes_moved(self) -> int:
@@ -69,26 +61,11 @@ class Workload:
         return (source.make(self.data, self.shape, self.dtype),)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TopK(Workload):
-    """Select the `k` largest or smallest elements along an axis, in order of value or of index."""
-
-    operator = "top_k"
-    k: int
-    axis: int = -1
-    largest: bool = True
-    is_sorted: bool = True
-
-    @property
-    def bytes_moved(self) -> int:
-        rows = self.size // self.shape[self.axis]
-        return self.size * self.item + rows * self.k * (self.item + INDEX_BYTES)
-
-
 SEGMENT = 92  # the average number of elements of a segment
 NARROWED = 32  # by so many elements, windows are shorter than their rows
 # The arguments beside the input, for each kind of rows.
-_ROWS = {
+_ROWS: dict[str, tuple[str, ...]] = {
+    "": (),
     "lengths": ("lengths",),
     "windows": ("starts", "lengths"),
     "equal": ("starts", "lengths"),
@@ -115,16 +92,17 @@ def segment_lengths(kind: str, size: int) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopKOfRows(Workload):
-    """Select the `k` largest elements of windows, of segments of one row, or of rows with numbers."""
+class TopK(Workload):
+    """Select the `k` largest or smallest elements along an axis, in order of value or of index."""
 
-    operator = "top_k_rows"
+    operator = "top_k"
     k: int
-    rows: str
+    rows: str = ""
     """Windows that begin with their rows ("lengths") or anywhere ("windows"), segments that are "equal" or
-    have a "long_tail", or "numbers" of the elements."""
+    have a "long_tail", or "numbers" of the elements; "" for plain rows."""
+    axis: int = -1
+    largest: bool = True
     is_sorted: bool = True
-    """Whether results are in order of value, and not of index or number."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,13 +123,16 @@ class TopKOfRows(Workload):
 
     @property
     def bytes_moved(self) -> int:
-        _, lengths = self.windows
-        return sum(lengths) * self.item + len(lengths) * self.k * (self.item + INDEX_BYTES)
+        n_rows, n_elements = self.size // self.shape[self.axis], self.size
+        if self.rows:
+            lengths = self.windows[1]
+            n_rows, n_elements = len(lengths), sum(lengths)
+        return n_elements * self.item + n_rows * self.k * (self.item + INDEX_BYTES)
 
     def inputs(self, source: Any) -> tuple[Any, ...]:
         if self.rows == "numbers":
             return *super().inputs(source), source.indices(self.shape, (1 << 30,), "int64")[..., 0]
-        others = dict(zip(("starts", "lengths"), self.windows, strict=True))
+        others = dict(zip(("starts", "lengths"), self.windows, strict=True)) if self.rows else {}
         return *super().inputs(source), *(source.integers(others[name]) for name in self.names)
 
 

@@ -7,7 +7,7 @@ import dmlops
 from bench import answers
 from bench.data import NumPySource
 from bench.peers import Task
-from bench.workloads import DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, TopKOfRows
+from bench.workloads import DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
 
 pytestmark = pytest.mark.quick
 
@@ -28,7 +28,7 @@ def convert(request):
 
 def fault_of(convert, workload, inputs, *results):
     """Return what the check says of an answer."""
-    task = Task(workload, tuple(map(convert, inputs)), 1)
+    task = Task(workload, tuple(map(convert, inputs)))
     answer = tuple(map(convert, results))
     return answers.fault(task, answer if len(answer) > 1 else answer[0])
 
@@ -123,7 +123,7 @@ def test_answers_by_index(convert, data):
     ],
 )
 def test_rows_of_windows_segments_and_numbers(convert, rows, shape, is_sorted):
-    workload = TopKOfRows(name="", shape=shape, k=20, rows=rows, is_sorted=is_sorted, data="ties")
+    workload = TopK(name="", shape=shape, k=20, rows=rows, is_sorted=is_sorted, data="ties")
     inputs = workload.inputs(NumPySource())
     values, indices = dmlops.top_k(
         inputs[0], 20, sorted=is_sorted, **dict(zip(workload.names, inputs[1:], strict=True))

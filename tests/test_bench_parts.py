@@ -31,10 +31,7 @@ LOOKS = {
     "equal": lambda x: set(n_equal(x)) == {132} and x.max() == 10,
     "one_equal_row": lambda x: n_equal(x)[0] == 132 and max(n_equal(x)[1:]) < 5 and x.max() == 10,
     "rounded": lambda x: ordinary(x) and not (x.view("uint32") & 0xFFFF).any(),
-    "codes": lambda x: sorted(set(x.ravel())) == [*range(256)],
     "ties": lambda x: sorted(set(x.ravel())) == [*range(16)],
-    "two_valued": lambda x: set(x.ravel()) == {0, 1} and 0.4 < x.mean() < 0.6,
-    "clamped": lambda x: (x.min(), x.max()) == (-1, 1) and 0.5 < (abs(x) < 1).mean() < 0.8,
     "relu": lambda x: x.min() == 0 and 0.4 < (x > 0).mean() < 0.6,
     "mostly_zeros": lambda x: 0.02 < (x != 0).mean() < 0.04 and x.min() < 0,
     "one_hot": lambda x: (np.sort(x)[:, -2:] == [0, 1]).all(),
@@ -42,10 +39,8 @@ LOOKS = {
     "signed_zeros": lambda x: (x == 0).all() and 0.4 < np.signbit(x).mean() < 0.6,
     "few_nan": lambda x: 0.005 < np.isnan(x).mean() < 0.015 and ordinary(x[~np.isnan(x)]),
     "nan": lambda x: 0.4 < np.isnan(x).mean() < 0.6 and ordinary(x[~np.isnan(x)]),
-    "all_nan": lambda x: np.isnan(x).all(),
     "ascending": lambda x: (x == np.arange(SHAPE[1])).all(),
     "descending": lambda x: (x == -np.arange(SHAPE[1])).all(),
-    "narrow": lambda x: 1 <= x.min() < x.max() <= 1 + 2**-10 and x.max() > 1 + 2**-11,
     "probabilities": lambda x: np.allclose(x.sum(-1), 1) and x.min() > 0 and x.max() > 30 * x.mean(),
     "close": lambda x: len(set((x.view("uint32") >> 12).ravel())) == 1 and len(set(x[0])) > 3000,
     "two_scales": lambda x: ordinary(x[abs(x) > 1] / 1e30) and ordinary(x[(abs(x) < 1)] * 1e30),
@@ -78,9 +73,6 @@ def test_each_kind_of_data_is_what_its_name_says(source):
     indices = libraries.to_numpy(source.indices((3000,), (7, 5), "int64"))
     assert [sorted(set(column)) for column in indices.T] == [[*range(7)], [*range(5)]]
     assert libraries.to_numpy(source.integers([3, -1])).tolist() == [3, -1]
-    same = source.copy(x := source.integers([3]))
-    same[...] = 0
-    assert libraries.to_numpy(x).tolist() == [3]
 
 
 @pytest.fixture
@@ -162,4 +154,5 @@ def test_first_calls(bench_command, monkeypatch):
     compile(programs[0], "a process", "exec")
     assert [cache == caches[0] for cache in caches] == [True, False, False, *[True] * 9]
     assert {*places} == {str(ROOT)}
-    assert "torch.cuda.synchronize()" in host.process("", CUDA)
+    moved, wait = host.ON_DEVICE[CUDA]
+    compile(host.PROCESS.format(moved=moved, wait=wait, call=""), "a process", "exec")

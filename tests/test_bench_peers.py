@@ -210,7 +210,7 @@ def test_every_contender_gives_the_answer(device, who, stand_ins):
     if who.is_ours:  # kernels for another width would be compiled
         workloads = [each for each in workloads if each.dtype != "bfloat16" and each.size < 1000]
     for workload in workloads:
-        task = Task(workload, workload.inputs(source), 1)
+        task = Task(workload, workload.inputs(source))
         try:
             call = who.prepare(task)
         except libraries.NotServedError:

@@ -4,6 +4,7 @@ import ctypes
 import importlib
 import itertools
 import json
+import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -142,7 +143,7 @@ def test_the_table_is_written_and_what_it_costs_is_told(choices, monkeypatch, tm
 def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys):
     """Those that take more than 1.5 times as long as the best are not."""
     times = {"partition": 3.0, "warp": 1.5, "sort": 2.25}
-    watch = SimpleNamespace(is_over=False, plan=lambda *_: SimpleNamespace(variant="partition of 4"))
+    watch = SimpleNamespace(end=math.inf, plan=lambda *_: SimpleNamespace(variant="partition of 4"))
     watch.compare = lambda problem, algorithms: {name: times[name] for name in algorithms if name in times}
     found = choices.measure(watch, choices.problems([4], [8], [28], [64]), (), {})
     assert [(each.problem.sizes, each.problem.axis) for each in found] == [((28, 64), 1)] * 2 + [

@@ -1,7 +1,6 @@
 """The contenders of the operators beside top_k."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,18 +48,16 @@ def _(task: Task) -> Call:
 
 @contender("onnxruntime.NonZero", NONZERO, (CPU,), "one row per dimension; int64; new outputs")
 def _(task: Task) -> Call:
-    return libraries.onnx_call("NonZero", task.threads, {"x": task.x}, {"coordinates": np.int64})
+    return libraries.onnx_call("NonZero", {"x": task.x}, {"coordinates": np.int64})
 
 
 @contender("jax.numpy.nonzero", NONZERO, BOTH, "size given; one array per dimension; int32; new outputs")
 def _(task: Task) -> Call:
-    return functools.partial(_jax_nonzero(_count(task)), to_jax(task.x))
+    return functools.partial(libraries.jit(_jax_nonzero, size=_count(task)), to_jax(task.x))
 
 
-@functools.cache
-def _jax_nonzero(size: int) -> Callable[..., Any]:
-    nonzero = libraries.module("jax").numpy.nonzero
-    return libraries.jit(lambda x: nonzero(x, size=size))
+def _jax_nonzero(x: Any, *, size: int) -> Any:
+    return libraries.module("jax").numpy.nonzero(x, size=size)
 
 
 @contender(OURS, GATHER, BOTH)
@@ -96,23 +93,21 @@ def _(task: Task) -> Call:
     (x, indices), workload = task.inputs, task.workload
     inputs = {"x": x, "indices": to_long(indices)}
     outputs = {"output": empty(x, workload.gathered_shape)}
-    return libraries.onnx_call("GatherND", task.threads, inputs, outputs, batch_dims=workload.batch_dims)
+    return libraries.onnx_call("GatherND", inputs, outputs, batch_dims=workload.batch_dims)
 
 
 @contender("jax indexing", GATHER, BOTH, "int32 indices, promised to be in bounds; new outputs")
 def _(task: Task) -> Call:
-    call = _jax_gather(task.workload.batch_dims, task.workload.coordinates)
+    call = libraries.jit(_jax_gather, batch_dims=task.workload.batch_dims)
     return functools.partial(call, to_jax(task.x), to_jax(to_int(task.inputs[1])))
 
 
-@functools.cache
-def _jax_gather(batch_dims: int, coordinates: int) -> Callable[..., Any]:
+def _jax_gather(x: Any, indices: Any, *, batch_dims: int) -> Any:
     def gather(x: Any, indices: Any) -> Any:
-        key = tuple(indices[..., column] for column in range(coordinates))
+        key = tuple(indices[..., column] for column in range(indices.shape[-1]))
         return x.at[key].get(mode="promise_in_bounds")
 
-    vmap = libraries.module("jax").vmap
-    return libraries.jit(vmap(gather) if batch_dims else gather)
+    return libraries.module("jax").vmap(gather)(x, indices) if batch_dims else gather(x, indices)
 
 
 @contender(OURS, DIAGONAL, BOTH)
@@ -170,25 +165,21 @@ def _(task: Task) -> Call:
 @contender("onnxruntime.Trilu", DIAGONAL, (CPU,))
 def _(task: Task) -> Call:
     x = _triangle(task)
-    return libraries.onnx_call("Trilu", task.threads, {"x": x}, {"output": np.empty_like(x)}, upper=0)
+    return libraries.onnx_call("Trilu", {"x": x}, {"output": np.empty_like(x)}, upper=0)
 
 
 @contender("jax.numpy.where", DIAGONAL, BOTH, "computes the mask as well; new outputs")
 def _(task: Task) -> Call:
     workload = task.workload
     end = min(workload.end, workload.size)  # JAX's integers have 32 bits
-    return functools.partial(_jax_band(workload.begin, end, workload.value), to_jax(task.x))
+    call = libraries.jit(_jax_band, begin=workload.begin, end=end, value=workload.value)
+    return functools.partial(call, to_jax(task.x))
 
 
-@functools.cache
-def _jax_band(begin: int, end: int, value: float) -> Callable[..., Any]:
+def _jax_band(x: Any, *, begin: int, end: int, value: float) -> Any:
     numpy = libraries.module("jax").numpy
-
-    def band(x: Any) -> Any:
-        steps = numpy.arange(x.shape[-1])[None, :] - numpy.arange(x.shape[-2])[:, None]
-        return numpy.where((steps >= begin) & (steps < end), value, x)
-
-    return libraries.jit(band)
+    steps = numpy.arange(x.shape[-1])[None, :] - numpy.arange(x.shape[-2])[:, None]
+    return numpy.where((steps >= begin) & (steps < end), value, x)
 
 
 @contender(OURS, SAMPLE, BOTH)

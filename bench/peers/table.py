@@ -28,7 +28,6 @@ class Task:
 
     workload: Any
     inputs: tuple[Any, ...]
-    threads: int
 
     @property
     def x(self) -> Any:

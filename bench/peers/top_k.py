@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,16 +35,13 @@ def _last(task: Task) -> tuple[slice, ...]:
 
 @contender(OURS, "top_k", BOTH)
 def _(task: Task) -> Call:
-    x, workload, out = task.x, task.workload, _selected(task, "uint32")
-    k, axis, largest, is_sorted = workload.k, workload.axis, workload.largest, workload.is_sorted
-    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, out=out)
-
-
-@contender(OURS, "top_k_rows", BOTH)
-def _(task: Task) -> Call:
     (x, *others), workload = task.inputs, task.workload
-    rows = dict(zip(workload.names, others, strict=True))
-    return functools.partial(dmlops.top_k, x, workload.k, sorted=workload.is_sorted, **rows)
+    k, axis, largest, is_sorted = workload.k, workload.axis, workload.largest, workload.is_sorted
+    if workload.rows:
+        rows = dict(zip(workload.names, others, strict=True))
+        return functools.partial(dmlops.top_k, x, k, sorted=is_sorted, **rows)
+    out = _selected(task, "uint32")
+    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, out=out)
 
 
 @contender("numpy.argpartition", "top_k", (CPU,), "then sorted; ties in any order; int64; new outputs")
@@ -103,23 +99,18 @@ def _(task: Task) -> Call:
 def _(task: Task) -> Call:
     inputs = {"x": largest_only(task), "k": np.array([task.workload.k], np.int64)}
     outputs = dict(zip(("values", "indices"), _selected(task, "int64"), strict=True))
-    return libraries.onnx_call("TopK", task.threads, inputs, outputs, axis=task.workload.axis)
+    return libraries.onnx_call("TopK", inputs, outputs, axis=task.workload.axis)
 
 
-@functools.cache
-def _jax_top_k(k: int, axis: int, **options: Any) -> Callable[..., Any]:
+def _jax_top_k(x: Any, *, k: int, axis: int, **options: Any) -> Any:
     jax = libraries.module("jax")
-
-    def call(x: Any) -> Any:
-        values, indices = jax.lax.top_k(jax.numpy.moveaxis(x, axis, -1), k, **options)
-        return jax.numpy.moveaxis(values, -1, axis), jax.numpy.moveaxis(indices, -1, axis)
-
-    return libraries.jit(call)
+    values, indices = jax.lax.top_k(jax.numpy.moveaxis(x, axis, -1), k, **options)
+    return jax.numpy.moveaxis(values, -1, axis), jax.numpy.moveaxis(indices, -1, axis)
 
 
 @contender("jax.lax.top_k", "top_k", BOTH, "stable; int32 indices; new outputs")
 def _(task: Task) -> Call:
-    call = _jax_top_k(task.workload.k, task.workload.axis)
+    call = libraries.jit(_jax_top_k, k=task.workload.k, axis=task.workload.axis)
     return functools.partial(call, to_jax(largest_only(task)))
 
 
@@ -127,5 +118,5 @@ def _(task: Task) -> Call:
 def _(task: Task) -> Call:
     if "is_stable" not in inspect.signature(libraries.module("jax").lax.top_k).parameters:
         not_served("needs JAX 0.11")
-    call = _jax_top_k(task.workload.k, task.workload.axis, is_stable=False)
+    call = libraries.jit(_jax_top_k, k=task.workload.k, axis=task.workload.axis, is_stable=False)
     return functools.partial(call, to_jax(largest_only(task)))

@@ -117,15 +117,12 @@ def cub_library(key: str, most: int, most_k: int, is_sorted: bool) -> Any:
     return ctypes.CDLL(str(path))
 
 
-def _lengths(x: Any) -> Any:
-    return empty(x, (x.shape[0],), "int32").fill_(x.shape[1])
-
-
 @contender("sglang.topk_v2", "top_k", (CUDA,), f"{INDICES_ALONE}, int32; plan made beforehand")
 def _(task: Task) -> Call:
     x = _matrix(task, ("float32",), 2048, is_sorted=False)
     module = libraries.module("sglang.kernels.ops.attention.dsv4.topk")
-    lengths, indices = _lengths(x), empty(x, (x.shape[0], task.workload.k), "int32")
+    rows, size = x.shape
+    lengths, indices = empty(x, (rows,), "int32").fill_(size), empty(x, (rows, task.workload.k), "int32")
     plan = module.plan_topk_v2(lengths)
 
     def call() -> Any:
@@ -139,8 +136,9 @@ def _(task: Task) -> Call:
 def _(task: Task) -> Call:
     x = _matrix(task, ("bfloat16",), 2048, 1 << 14, is_sorted=False)
     top_k = libraries.module("sglang.kernels.ops.attention.dsv4.topk").topk_transform_bf16_small
-    lengths, indices = _lengths(x), empty(x, (x.shape[0], task.workload.k), "int32")
-    pages = empty(x, (x.shape[0], 1), "int32").zero_()  # one page holds the whole row, and changes no index
+    rows, size = x.shape
+    lengths, indices = empty(x, (rows,), "int32").fill_(size), empty(x, (rows, task.workload.k), "int32")
+    pages = empty(x, (rows, 1), "int32").zero_()  # one page holds the whole row, and changes no index
 
     def call() -> Any:
         top_k(x, lengths, pages, indices, 1 << 14)

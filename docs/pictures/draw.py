@@ -13,7 +13,7 @@ import numpy as np
 
 import dmlops
 from bench.records import ratio
-from bench.tables import AHEAD, BEHIND, chart
+from bench.tables import chart
 
 FOLDER = Path(__file__).parent
 MARGIN, CELL_WIDTH, CELL_HEIGHT, NOTE_LINE = 20, 36, 30, 17
@@ -28,8 +28,8 @@ STYLE = """
   text { fill: #1f2328; font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
   .note { fill: #4a535c; font: 13px system-ui, "Segoe UI", "DejaVu Sans", Helvetica, Arial, sans-serif; }
   .name { font: 600 14px system-ui, "Segoe UI", "DejaVu Sans", Helvetica, Arial, sans-serif; }
-  .ahead { fill: AHEAD; }
-  .behind { fill: BEHIND; }
+  .ahead { fill: #2166ac; }
+  .behind { fill: #b2182b; }
   .middle { text-anchor: middle; }
   .line { fill: #59636e; stroke: #59636e; stroke-width: 1.5; }
   @media (prefers-color-scheme: dark) {
@@ -45,7 +45,7 @@ STYLE = """
     .note { fill: #c3cad1; }
     .line { fill: #c3cad1; stroke: #c3cad1; }
   }
-""".replace("AHEAD", AHEAD).replace("BEHIND", BEHIND)
+"""
 TICKS = (0.5, 1, 2, 4)  # of the ratios of `speed`
 COLOURS = ("blue", "orange", "green", "violet")
 
