@@ -69,7 +69,8 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
         if cluster > 1:
             rank = ptx.cluster_rank()
         number = rank * WARPS + (thread >> 5)
-        fill_powers(powers, thread)
+        if p.formats.top_p != 0:
+            fill_powers(powers, thread)
         ptx.grid_dependency_wait()
         is_drawn = p.formats.k != 0
         row = i64(cuda.blockIdx.x) // cluster
