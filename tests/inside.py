@@ -54,6 +54,7 @@ PLACES = {
     "warmup": "dmlops.cli.warmup",
     # Integrations: DTensors, handlers that XLA calls, and what callers in compiled functions contain.
     "torch_distributed": "dmlops.integrations.torch.distributed",
+    "sharded_sample": "dmlops.integrations.torch.distributed.sample",
     "njit_building": "dmlops.integrations.numba.building",
     "xla_calls": "dmlops.integrations.jax.xla_calls",
     "xla_ffi": "dmlops.integrations.jax.xla_ffi",

@@ -141,7 +141,7 @@ def sample(
 def step_of_shards(x: Array, **given: object) -> Array:
     """Make a step of a draw from rows whose parts are on several devices.
 
-    `kernels_cpu.sample.problem_words` says what x, `k` and `top_p` are in each step. Results are int64.
+    `kernels_cpu.sample.problem_words` says what `x`, `k`, `top_p` and `seeds` are. Results are int64.
     """
     parameters = tuple((_NO_PARAMETERS | given).values())
     names, arrays, values = split(parameters)

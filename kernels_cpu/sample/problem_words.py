@@ -12,8 +12,8 @@ all elements. k and top_p have other meanings then; which of them are arrays say
 2. Neither is an array. k is the number of a shard, and x has the sums of all shards, as integers of 64 bits.
    The output is the target: the token is where the running sum in the shard exceeds it. It is -1 if the token
    is in another shard.
-3. Both are arrays, and k is the target. The output is the token, counted from the first element of the shard,
-   or -1.
+3. Both are arrays, and k is the target. The output is the token, or -1. seed is the index of the shard's
+   first element.
 
 After `N_DIMS` comes each dimension of rows, the slowest first: its size, and the strides of x, of the output
 and of each parameter along it, in elements.

@@ -110,6 +110,8 @@ def sample_shards(
                 found = int64(-1) if is_drawn else int64(0)
             elif is_drawn:
                 found = _token_at(x, row, scale, count, keys, weights)
+                if found >= 0:
+                    found += values[SEED]
             else:
                 found = _sum_of(x, row, scale, keys, weights)
         put_index(output, table.index_size, offsets[OUTPUT_STRIDE - X_STRIDE], found)

@@ -105,6 +105,7 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
                             found = chunks_of.draw(
                                 at, p, vector, end, per_chunk, weighing, chunks, u64(count) - before
                             )
+                            found += u64(p.values.seed)
             if is_mine and lane == 0:
                 put_token(addresses[1], found, p)
             team.meet()

@@ -26,8 +26,10 @@ from dmlops.operators.sample import infer_sample
 from dmlops.types.data_types import index_data_type
 
 # With a larger k, ranks send all their logits instead of candidates. So do they with top_p alone: each of the
-# histograms by which it is found is as large as many a shard.
+# histograms by which it is found may be as large as a shard.
 _MOST_CANDIDATES = 1024
+FEW_BYTES = 12 << 20
+"""GPUs send fewer bytes of whole rows sooner than three numbers per row, one after the other."""
 
 
 def run(call: SampleCall) -> DTensor:
@@ -44,11 +46,15 @@ def run(call: SampleCall) -> DTensor:
     options = call.parameters() | local | {"index_dtype": dtype}
     placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
     cuts, is_counted = cuts_of(x, axis), "k" in local or 0 < k < x.shape[axis]
-    if cuts and not is_counted and "top_p" not in local and call.top_p == 1:
-        tokens = _draw_from_sums(x.to_local().detach(), x.device_mesh, cuts, options).to(dtype)
+    shard = x.to_local().detach()
+    # The same number on all ranks that share rows.
+    n_bytes = math.prod(shard.shape[:-1]) * x.shape[axis] * x.dtype.itemsize
+    are_summed = "top_p" not in local and call.top_p == 1 and (n_bytes >= FEW_BYTES or not shard.is_cuda)
+    if cuts and not is_counted and are_summed:
+        tokens = _draw_from_sums(shard, x.device_mesh, cuts, options).to(dtype)
     elif cuts and is_counted and "k" not in local and k <= _MOST_CANDIDATES:
         # NaN would be the first candidate. It weighs nothing, as minus infinity does.
-        rows = torch.where(x.to_local().isnan(), -math.inf, x.to_local().detach())
+        rows = torch.where(shard.isnan(), -math.inf, shard)
         known = whole(rows, x.device_mesh, x.placements, x.shape)
         # The candidates are in the order of their indices, by which tokens are drawn.
         candidates = {"largest": True, "sorted": False}
@@ -76,8 +82,7 @@ def _draw_from_sums(rows: Tensor, mesh: DeviceMesh, cuts: Sequence[Cut], given: 
         shard = shard * len(cut.sizes) + cut.rank
     of_words = {name: given[name] for name in ("seeds", "steps", "temperature")}
     targets = step_of_shards(sums.movedim(0, -1).view(torch.float64), k=shard, **of_words)
-    tokens = step_of_shards(rows, k=targets, **of_weights)
-    tokens = torch.where(tokens < 0, tokens, tokens + start_of(cuts))
+    tokens = step_of_shards(rows, seeds=start_of(cuts), k=targets, **of_weights)
     return _of_all(tokens, mesh, cuts).amax(0)
 
 

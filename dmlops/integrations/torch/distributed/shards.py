@@ -110,17 +110,19 @@ def distributed(
     # At a level of DirectML, ranks with empty shards would refuse the call, and so would the exchange between
     # the others, by its types and sizes.
     check_extended(where, "a DTensor", "DirectML computes on one device")
-    got = f"a DTensor on {x.device_mesh}"
     if mesh is not None and x.device_mesh != mesh:
+        got = f"a DTensor on {x.device_mesh}"
         refuse(where, got, f"x is on {mesh}", "all must be on one mesh")
     if x.device_mesh.get_coordinate() is None:
+        got = f"a DTensor on {x.device_mesh}"
         refuse(where, got, "this rank is not in it", "call on the mesh's ranks only")
     for placement in x.placements:
-        got = f"a DTensor of placement {placement!r}"
         if placement.is_partial():
+            got = f"a DTensor of placement {placement!r}"
             reason = "its elements are not known before the ranks' parts are reduced"
             refuse(where, got, reason, remedy("Replicate()"))
         if type(placement) not in (Shard, Replicate) and not any_shards:
+            got = f"a DTensor of placement {placement!r}"
             refuse(where, got, "its shards are not successive parts of the tensor", remedy("Shard(dim)"))
     if any_shards:
         return x
