@@ -7,6 +7,8 @@ a number is added in the binade of 2^52 units rounds that number to these units.
 - `Weighing.origin` plus x is 1.5 * 2^52 units of differences minus D, so `exponent` of `ptx` finds, by one
   multiplication of that with `factor` and the addition of `top`, 1.5 * 2^52 minus Y. Its upper word is a
   constant, plus the whole part and the index of the fraction that -Y has.
+- `quadratic_f32` of `ptx` finds in floats of 32 bits what the rest is multiplied by for Q: the bits of its
+  result are that integer.
 - A power of the table and the rest's, 1 + Q, are floats. Their product is added to a sum of 2^52 and more,
   which drops the fraction: a weight is that, with the sum's exponent taken away.
 """
