@@ -56,9 +56,7 @@ SMALL_CALLS: dict[str, tuple[Callable[[int], Any], Callable[..., Any], Callable[
 }
 # The first calls of processes.
 CALLS = {
-    "top_k, short rows": "dmlops.top_k(x, 5)",
-    "top_k, rows": "dmlops.top_k(rows, 100)",
-    "top_k, one row": "dmlops.top_k(row, 100)",
+    "top_k": "dmlops.top_k(x, 5)",
     "nonzero_coordinates": "dmlops.nonzero_coordinates(x)",
     "gather_nd": "dmlops.gather_nd(x, indices)",
     "gather_nd, clip": "dmlops.gather_nd(x, indices, mode='clip')",
@@ -68,17 +66,14 @@ CALLS = {
 ON_DEVICE = {
     CPU: ("", ""),
     CUDA: (
-        "import torch\n"
-        "x, rows, row, indices = (torch.from_numpy(array).cuda() for array in (x, rows, row, indices))",
+        "import torch; x, indices = torch.from_numpy(x).cuda(), torch.from_numpy(indices).cuda()",
         "torch.cuda.synchronize()",
     ),
 }
 PROCESS = """
 import time
 import numpy as np
-shapes = (4, 64), (64, 5000), (2_000_000,)
-x, rows, row = (np.random.default_rng(0).standard_normal(shape, np.float32) for shape in shapes)
-indices = np.arange(4).reshape(4, 1)
+x, indices = np.random.default_rng(0).standard_normal((4, 64), np.float32), np.arange(4).reshape(4, 1)
 {moved}
 {wait}
 times = [time.perf_counter()]

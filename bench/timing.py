@@ -23,7 +23,7 @@ SAMPLE_SECONDS = 0.002  # shorter calls are repeated until a sample takes this l
 SETTLE_SECONDS = 0.004
 BACK_TO_BACK = 4
 MIN_SPIN, MAX_SPIN = 100e-6, 20e-3
-CYCLES_PER_SECOND = 3e9  # at least those of any GPU, so that spins last as long as they must, or longer
+CYCLES_PER_SECOND = 2e9  # about those of most GPUs
 COPY_BYTES = 1 << 28
 # Reading this many times the size of the L2 cache leaves nothing else in it.
 FLUSH_FACTOR = 3
@@ -35,7 +35,8 @@ MOST_SPINS = 4
 class Sample(NamedTuple):
     """Seconds of one call: its work, and the host's time until it returned.
 
-    The work of a sample that is not clean may have waited for the host.
+    The work of a sample that is not clean may have waited for the host, whose time is then that of another
+    call, behind no spins.
     """
 
     work: float
@@ -101,23 +102,25 @@ class CudaClock:
         torch = importlib.import_module("torch")
         self.cuda = torch.cuda
         self.cache_bytes = int(self.cuda.get_device_properties(0).L2_cache_size)
-        self._start, self._end = (self.cuda.Event(enable_timing=True) for _ in range(2))
+        self._before, self._start, self._end = (self.cuda.Event(enable_timing=True) for _ in range(3))
         self._random = np.random.default_rng(1)
         self._buffer = torch.ones(FLUSH_FACTOR * self.cache_bytes // 4, device="cuda")
 
     def sample(self, lane: Lane) -> Sample:
         """Time the work and the host of one call; of JAX's own stream only the wall-clock time."""
         if lane.has_own_stream:
-            return self._back_to_back(lane.call)
+            seconds = self._wall(lane.call, BACK_TO_BACK)
+            return Sample(seconds, seconds)
         return self.cold(lane.call, min(max(MIN_SPIN, 3 * lane.estimate), MAX_SPIN))
 
     def cold(self, call: Call, spin: float = MIN_SPIN) -> Sample:
-        """Time a call whose work is in the queue before the GPU has spun for so many seconds.
+        """Time a call whose work is in the queue before the GPU has spun for about so many seconds.
 
         If that took the host longer, the sample is not clean.
         """
         self._buffer.sum()
         begin = time.perf_counter()
+        self._before.record()
         n_spins = int(self._random.integers(MOST_SPINS)) + 1
         for _ in range(n_spins):
             self.cuda._sleep(int(spin * CYCLES_PER_SECOND) // n_spins)
@@ -126,24 +129,26 @@ class CudaClock:
         result = call()
         host = time.perf_counter() - start
         self._end.record()
-        was_queued = time.perf_counter() - begin < spin
+        queued = time.perf_counter() - begin
         self._end.synchronize()
         del result
-        return Sample(self._start.elapsed_time(self._end) / 1e3, host, was_queued)
+        is_clean = queued < self._before.elapsed_time(self._start) / 1e3
+        work = self._start.elapsed_time(self._end) / 1e3
+        return Sample(work, host if is_clean else self._wall(call, 1), is_clean)
 
     def release_memory(self) -> None:
         """Wait for the GPU, and free what torch holds in its pool, so that the next library can use it."""
         self.cuda.synchronize()
         self.cuda.empty_cache()
 
-    def _back_to_back(self, call: Call) -> Sample:
+    def _wall(self, call: Call, repeats: int) -> float:
         self.cuda.synchronize()
         start = time.perf_counter()
-        results = [call() for _ in range(BACK_TO_BACK)]
+        results = [call() for _ in range(repeats)]
         self.cuda.synchronize()
-        seconds = (time.perf_counter() - start) / BACK_TO_BACK
+        seconds = (time.perf_counter() - start) / repeats
         del results
-        return Sample(seconds, seconds)
+        return seconds
 
 
 Clock = HostClock | CudaClock

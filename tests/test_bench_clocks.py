@@ -38,8 +38,8 @@ class Gpu:
         return SimpleNamespace(L2_cache_size=1 << 20)
 
     def _sleep(self, cycles):
-        self.spins[-1].append(cycles / 3e9)
-        self.work(cycles / 3e9, US)
+        self.spins[-1].append(cycles / 2e9)
+        self.work(cycles / 2e9, US)
 
     def Event(self, enable_timing):  # noqa: N802
         assert enable_timing
@@ -96,6 +96,13 @@ def test_work_on_a_gpu_is_timed_apart_from_the_host(gpu):
     # The work waits for a host that takes longer than the GPU spins.
     found = clock.cold(lambda: gpu.work(30 * US, 150 * US), 100 * US)
     assert (found.work > 50 * US, found.is_clean) == (True, False)
+    assert found.host == pytest.approx(180 * US)  # of a call behind nothing
+
+    def wait():
+        gpu.work(30 * US, 20 * US)
+        gpu.synchronize()
+
+    assert clock.cold(wait)[1:] == (pytest.approx(50 * US), False)  # without the spins that it waited for
     found = clock.cold(lambda: gpu.work(30 * US, 150 * US), 200 * US)
     assert found == pytest.approx(Sample(30 * US, 150 * US))
 
