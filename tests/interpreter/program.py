@@ -95,6 +95,9 @@ class Program:
 _DIRECTIVES = re.compile(
     r"(?<![\w:.])\.(?:reg|shared|local|extern|visible|pragma|maxntid|maxnreg)\b[^;\n]*;?"
 )
+_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+([^;]+);")
+# Inline PTX, in a line of its own.
+_SCOPE = re.compile(r"\{ \.reg [^\n]*")
 _LABEL = re.compile(r"([\w$]+):(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([\w.:]+)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
@@ -107,12 +110,12 @@ def parse(ptx):
     """Return the only kernel of a PTX text."""
     text = re.sub(r"//[^\n]*", "", ptx)
     begin = text.index("{", text.index(".entry"))
-    head, body = text[:begin], text[begin + 1 : text.rindex("}")]
+    head, body = text[:begin], _SCOPE.sub(_rename, text[begin + 1 : text.rindex("}")])
     program = Program()
     _declare_variables(program, head + body)
     for kind, name in re.findall(r"\.param\s+\.(\w+)\s+([\w$]+)", head):
         program.parameters[name] = type_named(kind)
-    for kind, names in re.findall(r"\.reg\s+\.(\w+)\s+([^;]+);", body):
+    for kind, names in _REGISTERS.findall(body):
         for name in names.split(","):
             several = re.fullmatch(r"(%?[\w$]+)<(\d+)>", name.strip())
             numbered = [f"{several[1]}{i}" for i in range(int(several[2]))] if several else [name.strip()]
@@ -120,6 +123,14 @@ def parse(ptx):
     for statement in _LABEL.sub(r"\1: ;", _DIRECTIVES.sub("", body)).split(";"):
         _add_statement(program, _without_scopes(statement))
     return program
+
+
+def _rename(scope):
+    """Return the text of a scope, whose registers may have the names of others of another type."""
+    text = scope[0]
+    for kind, names in _REGISTERS.findall(text):
+        text = re.sub(rf"\b({'|'.join(names.split(', '))})\b", rf"\1_{kind}", text)
+    return text
 
 
 def _declare_variables(program, text):
