@@ -389,6 +389,24 @@ def test_numbers_of_more_ties_than_a_block_holds(misleads):
     run_top_k("block", TensorDataType.INT16, np.ones((2, n), np.int16), 60, False, numbers=numbers)
 
 
+@pytest.mark.parametrize(
+    "dtype", ["float32", *map(exhaustive, ("bfloat16", "float64")), *map(nightly, ("uint8", "int64"))]
+)
+def test_numbers_of_long_rows(dtype):
+    """Too many elements tie, or too few take part, for what another algorithm finds to suffice."""
+    rng, n = np.random.default_rng(6), 25_003
+    rows = 40 * rng.random((6, n))
+    rows[1], rows[2], rows[3] = 1, np.sort(rows[2]), rng.integers(0, 3, n)
+    numbers = np.stack([rng.permutation(n) for _ in rows])
+    numbers[4] = np.where(rng.random(n) < 0.5, -1, numbers[4])
+    numbers[5] = 3
+    rows, data_type = rows.astype(dtype), TensorDataType[dtype.upper()]
+    starts, lengths = np.array([0, 3, 5, 1, 2, 7]), np.array([n, n - 5, n, 9000, 4097, n - 7])
+    run_top_k("block", data_type, rows, 300, True, numbers=numbers)
+    given = {"starts": starts, "lengths": lengths, "numbers": numbers.astype(np.int32)}
+    run_top_k("block", data_type, rows, 300, False, False, **given)
+
+
 def test_ties_by_index():
     """More elements tie than a block has room for, with larger elements among them."""
     rows = np.random.default_rng(7).choice(np.float32([2, 1, 0]), (2, 1501), p=[0.02, 0.48, 0.5])

@@ -228,6 +228,39 @@ def test_many_elements_by_number(n, k, torch):
     check(sample(rng, (3, n), "float64"), k, indices=rng.permutation(n).astype("int32"), largest=False)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float64"])
+def test_many_long_rows_by_number(dtype, torch):
+    """In any order, with many ties, with few elements that take part, and with equal numbers."""
+    n, n_rows, rng = 33_001, 84, np.random.default_rng(9)
+    drawn = rng.standard_normal(n).astype("float32")
+    kinds = (
+        30 * drawn,
+        np.sort(30 * drawn),
+        np.ones(n),
+        rng.integers(0, 9, n),
+        np.where(rng.random(n) < 0.02, 2, 1),
+        np.concatenate([np.sort(part)[::-1] for part in np.array_split(30 * drawn, 60)]),
+    )
+    numbered = (
+        rng.permutation(n),
+        np.arange(n)[::-1] + (1 << 40),
+        rng.integers(0, 5000, n),
+        np.full(n, 3),
+        np.where(rng.random(n) < 0.5, -1, rng.permutation(n)),
+        np.where(rng.random(n) < 0.99, -1, rng.permutation(n)),
+        np.full(n, -1),
+    )
+    x = np.stack([kinds[row % len(kinds)] for row in range(n_rows)]).astype(dtype)
+    numbers = np.stack([numbered[row % len(numbered)] for row in range(n_rows)])
+    starts = rng.integers(-5, 40, n_rows)
+    lengths = np.where(
+        rng.random(n_rows) < 0.3, rng.integers(0, 5000, n_rows), n - rng.integers(0, 50, n_rows)
+    )
+    for is_sorted in (True, False):
+        check(x, 700, indices=numbers, sorted=is_sorted, largest=is_sorted)
+    check(x, 900, indices=numbers.astype("int32"), starts=starts, lengths=lengths, nan_last=True)
+
+
 def test_results_feed_the_next_call(torch):
     """Shards that interleave, selected apart and merged, give what the whole gives."""
     rng = np.random.default_rng(7)

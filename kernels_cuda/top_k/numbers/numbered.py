@@ -17,8 +17,8 @@ from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
-from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
-from kernels_cuda.scan import block_scan
+from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
+from kernels_cuda.scan import block_scan, scan_of_warps
 from kernels_cuda.top_k.numbers.numbered_launches import (
     ITEMS_PER_THREAD,
     PAIR_BYTES,
@@ -26,7 +26,8 @@ from kernels_cuda.top_k.numbers.numbered_launches import (
     NumberParameters,
     Tables,
 )
-from kernels_cuda.top_k.numbers.numbered_search import find_numbers, number_functions, search_function
+from kernels_cuda.top_k.numbers.numbered_rows import find_numbers, first_of_tile, number_functions
+from kernels_cuda.top_k.numbers.numbered_search import search_function
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
@@ -56,12 +57,10 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         narrow.block_extremes,
         narrow.find_threshold,
     )
-    exclusive_sum = block_scan(n_threads)
+    exclusive_sum, sum_of_warps = block_scan(n_threads), scan_of_warps(n_threads)
     most = n_threads * ITEMS_PER_THREAD
-    sort_wide, sort_narrow = pair_sort(8, n_threads, most), pair_sort(max(element_size, 4), n_threads, most)
+    sort_narrow = pair_sort(max(element_size, 4), n_threads, most)
     narrow_bytes, key_bytes = pair_bytes(element_size), max(element_size, 4)
-    n_warps = n_threads // WARP_LANES
-    n_counts = ITEMS_PER_THREAD * n_warps
     load_narrow, store_narrow = ptx.LOAD_SHARED_PAIR[narrow_bytes], ptx.STORE_SHARED_PAIR[narrow_bytes]
 
     @linked_function
@@ -69,8 +68,9 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         """Load keys and positions of a thread's share of what was found, or of the whole row."""
         found, found_values = sources
         step = p.strides.x * element_size
+        first = first_of_tile(thread)
         for item in range(ITEMS_PER_THREAD):
-            number = u32(item * n_threads) + thread
+            number = first + u32(item * WARP_LANES)
             positions[item] = number
             address = row.base + i64(number) * step
             if found != 0:
@@ -87,8 +87,9 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
     def lowest_key(keys, n_given, scratch, ids):
         thread, _, _ = ids
         lowest = ~key_type(0)
+        first = first_of_tile(thread)
         for item in range(ITEMS_PER_THREAD):
-            if u32(item * n_threads) + thread < n_given:
+            if first + u32(item * WARP_LANES) < n_given:
                 lowest = min(lowest, keys[item])
         lowest, _ = key_extremes(scratch, lowest, key_type(0), ids)
         return lowest
@@ -99,8 +100,9 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         thread, _, _ = ids
         lowest = ~key_type(0)
         highest = key_type(0)
+        first = first_of_tile(thread)
         for item in range(ITEMS_PER_THREAD):
-            number = u32(item * n_threads) + thread
+            number = first + u32(item * WARP_LANES)
             if number < n_given:
                 room[number] = keys[item]
                 lowest = min(lowest, keys[item])
@@ -112,106 +114,94 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         return threshold
 
     @linked_function
-    def take(areas, keys, positions, n_given, bound, row, sums, m, ids):
+    def take(pairs, keys, positions, n_given, bound, row, sums, m, ids):
         """List the candidates in order: elements that take part and reach a bound. Return how many they are.
 
         `bound` is ``(key, takes_equal)``: larger keys reach it, and that key if `takes_equal`.
         """
-        pairs, key_pairs = areas
-        thread, lane, warp = ids
-        counts = pairs + u32(m.counters_offset)
-        own_count = counts + (warp << 2)
+        thread, _, _ = ids
         threshold, takes_equal = bound
         numbers = cuda.local.array(ITEMS_PER_THREAD, u64)
+        first = first_of_tile(thread)
         for item in range(ITEMS_PER_THREAD):
             is_reached = keys[item] > threshold or (keys[item] == threshold and takes_equal)
-            is_reached = u32(item * n_threads) + thread < n_given and is_reached
+            is_reached = first + u32(item * WARP_LANES) < n_given and is_reached
             numbers[item] = load_number(row, i64(positions[item]), is_reached, m)
-        for item in range(ITEMS_PER_THREAD):
-            amount = ptx.popcount_u32(ptx.ballot(u32(numbers[item] != u64(m.excluded))))
-            if lane == 0:
-                ptx.store_shared_u32(own_count + u32(4 * item * n_warps), amount)
-        cuda.syncthreads()
         amount = u32(0)
-        if thread < n_counts:
-            amount = ptx.load_shared_u32(counts + (thread << 2))
-        before, n_taken = exclusive_sum(amount, thread, sums)
-        if thread < n_counts:
-            ptx.store_shared_u32(counts + (thread << 2), before)
-        cuda.syncthreads()
+        for item in range(ITEMS_PER_THREAD):
+            amount += u32(numbers[item] != u64(m.excluded))
+        slot, n_taken = sum_of_warps(ptx.warp_add(amount), thread, sums)
         for item in range(ITEMS_PER_THREAD):
             is_taken = numbers[item] != u64(m.excluded)
-            place = ptx.popcount_u32(ptx.ballot(u32(is_taken)) & ptx.lanes_below())
-            place += ptx.load_shared_u32(own_count + u32(4 * item * n_warps))
-            if is_taken:
-                packed = pack(keys[item], positions[item])
-                at = pairs + place * PAIR_BYTES
-                ptx.store_shared_u64x2(at, number_key(numbers[item], m), packed)
-                store_narrow(key_pairs + place * narrow_bytes, keys[item], key_type(place))
+            lanes = ptx.ballot(u32(is_taken))
+            own_slot = slot + ptx.popcount_u32(lanes & ptx.lanes_below())
+            packed = pack(keys[item], positions[item])
+            at = pairs + own_slot * PAIR_BYTES
+            ptx.store_shared_if_u64x2(at, number_key(numbers[item], m), packed, u32(is_taken))
+            slot += ptx.popcount_u32(lanes)
         cuda.syncthreads()
         return n_taken
 
     @linked_function
-    def sort_by_number(pairs, counters, n_pairs, by_position, row, scratch, m, ids):
-        """Sort candidates by number, or by position, of which the numbers are then loaded."""
+    def sort_by_number(areas, counters, n_pairs, scratch, key_scratch, ids):
+        """Order the slots of candidates by number; those that tie stay as they are."""
+        pairs, key_pairs = areas
         thread, _, _ = ids
         lowest = ~u64(0)
-        pair = thread
-        while pair < n_pairs:
-            at = pairs + pair * PAIR_BYTES
-            key, packed = ptx.load_shared_u64x2(at)
-            if by_position:
-                key = ~u64(u32(packed))
-                ptx.store_shared_u64x2(at, key, packed)
-            lowest = min(lowest, key)
-            pair += n_threads
-        lowest, _ = wide_extremes(scratch, lowest, u64(0), ids)
-        # Others have read the extremes, whose place is taken now.
-        cuda.syncthreads()
-        sort_wide(pairs, counters, n_pairs, lowest, scratch.extremes, scratch.sums, thread)
-        cuda.syncthreads()
-        if by_position:
-            numbers = cuda.local.array(ITEMS_PER_THREAD, u64)
-            for item in range(ITEMS_PER_THREAD):
-                pair = u32(item * n_threads) + thread
-                position = i64(0)
-                if pair < n_pairs:
-                    _, packed = ptx.load_shared_u64x2(pairs + pair * PAIR_BYTES)
-                    position = i64(u32(packed))
-                numbers[item] = load_number(row, position, pair < n_pairs, m)
-            for item in range(ITEMS_PER_THREAD):
-                pair = u32(item * n_threads) + thread
-                if pair < n_pairs:
-                    ptx.store_shared_u64(pairs + pair * PAIR_BYTES, number_key(numbers[item], m))
+        highest = u64(0)
+        slot = thread
+        while slot < n_pairs:
+            number, _ = ptx.load_shared_u64x2(pairs + slot * PAIR_BYTES)
+            lowest = min(lowest, number)
+            highest = max(highest, number)
+            slot += n_threads
+        lowest, highest = wide_extremes(scratch, lowest, highest, ids)
+        left = highest - lowest
+        shift = u32(0)
+        # Numbers that differ in more bits than a key has are sorted by their lower halves first.
+        while left != 0:
+            place = thread
+            while place < n_pairs:
+                at = key_pairs + place * narrow_bytes
+                _, slot_of_place = load_narrow(at)
+                number, _ = ptx.load_shared_u64x2(pairs + u32(slot_of_place) * PAIR_BYTES)
+                store_narrow(at, key_type((number - lowest) >> u64(shift)), slot_of_place)
+                place += n_threads
+            cuda.syncthreads()
+            extremes, sums = key_scratch.extremes, key_scratch.sums
+            sort_narrow(key_pairs, counters, n_pairs, key_type(0), extremes, sums, thread)
+            cuda.syncthreads()
+            left = left >> u64(8 * key_bytes - 1) >> u64(1)
+            shift += u32(8 * key_bytes)
 
     @linked_function
-    def sort_by_key(areas, counters, n_pairs, makes_keys, row, scratch, p, ids):
-        """Sort candidates by key; return whether more than some have the same one."""
+    def sort_by_key(areas, counters, n_pairs, row, scratch, p, ids):
+        """Order the slots of candidates by key; return whether more than some have the same one."""
         pairs, key_pairs = areas
         thread, _, _ = ids
         lowest = ~key_type(0)
-        pair = thread
-        while pair < n_pairs:
-            at = key_pairs + pair * narrow_bytes
-            if makes_keys:
-                _, packed = ptx.load_shared_u64x2(pairs + pair * PAIR_BYTES)
-                store_narrow(at, key_type(key_of(packed, row, p)), key_type(pair))
-            key, _ = load_narrow(at)
+        place = thread
+        while place < n_pairs:
+            at = key_pairs + place * narrow_bytes
+            _, slot = load_narrow(at)
+            _, packed = ptx.load_shared_u64x2(pairs + u32(slot) * PAIR_BYTES)
+            key = key_type(key_of(packed, row, p))
+            store_narrow(at, key, slot)
             lowest = min(lowest, key)
-            pair += n_threads
+            place += n_threads
         lowest, _ = key_extremes(scratch, lowest, key_type(0), ids)
         if thread == 0:
             scratch.counters[FOUND] = u32(0)
         cuda.syncthreads()
         sort_narrow(key_pairs, counters, n_pairs, lowest, scratch.extremes, scratch.sums, thread)
         cuda.syncthreads()
-        pair = thread
-        while pair + _LONGEST_RUN < n_pairs:
-            key, _ = load_narrow(key_pairs + pair * narrow_bytes)
-            other, _ = load_narrow(key_pairs + (pair + _LONGEST_RUN) * narrow_bytes)
+        place = thread
+        while place + _LONGEST_RUN < n_pairs:
+            key, _ = load_narrow(key_pairs + place * narrow_bytes)
+            other, _ = load_narrow(key_pairs + (place + _LONGEST_RUN) * narrow_bytes)
             if key == other:
                 scratch.counters[FOUND] = u32(1)
-            pair += n_threads
+            place += n_threads
         cuda.syncthreads()
         return scratch.counters[FOUND] != 0
 
@@ -240,56 +230,63 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
             searching = other < n_pairs and other_key == key
         return rank
 
-    @linked_function
-    def write_by_number(areas, counts, outputs, row, scratch, p, m, ids):
-        """Write the candidates among the first by key, in order of number, which they are in already.
+    @device_function
+    def count_of(key, threshold):
+        return u32(key > threshold) | (u32(key == threshold) << 16)
 
-        `areas` are the address of the candidates, and an array for their keys behind them.
+    @linked_function
+    def keep_first(areas, room, counts, row, scratch, p, ids):
+        """Keep the first candidates by key, of those in order of number, in this order, with their keys.
+
+        `room` is an array in the place of the slots.
         """
-        pairs, keys = areas
+        pairs, key_pairs = areas
         n_pairs, n_selected = counts
-        values, row_indices = outputs
         thread, _, _ = ids
+        # Places that follow each other.
+        slots = cuda.local.array(ITEMS_PER_THREAD, key_type)
+        keys = cuda.local.array(ITEMS_PER_THREAD, key_type)
+        n_each = (n_pairs + u32(n_threads - 1)) // u32(n_threads)
+        first = thread * n_each
+        n_own = min(max(n_pairs, first) - first, n_each)
         lowest = ~key_type(0)
         highest = key_type(0)
-        slot = thread
-        while slot < n_pairs:
-            _, packed = ptx.load_shared_u64x2(pairs + slot * PAIR_BYTES)
-            key = key_type(key_of(packed, row, p))
-            keys[slot] = key
-            lowest = min(lowest, key)
-            highest = max(highest, key)
-            slot += n_threads
+        for item in range(ITEMS_PER_THREAD):
+            if u32(item) < n_own:
+                _, slots[item] = load_narrow(key_pairs + (first + u32(item)) * narrow_bytes)
+                _, packed = ptx.load_shared_u64x2(pairs + u32(slots[item]) * PAIR_BYTES)
+                keys[item] = key_type(key_of(packed, row, p))
+                lowest = min(lowest, keys[item])
+                highest = max(highest, keys[item])
+        extent = key_extremes(scratch, lowest, highest, ids)
         # All that reach a threshold, or the first of those that equal it.
         threshold = key_type(0)
         n_ties = n_pairs
         if n_selected < n_pairs:
-            extent = key_extremes(scratch, lowest, highest, ids)
+            for item in range(ITEMS_PER_THREAD):
+                if u32(item) < n_own:
+                    room[first + u32(item)] = keys[item]
+            cuda.syncthreads()
             threshold, above, reached = find_threshold(
-                keys, n_pairs, extent, n_selected, n_selected, scratch, ids
+                room, n_pairs, extent, n_selected, n_selected, scratch, ids
             )
             if reached > n_selected:
                 n_ties = n_selected - above
-        cuda.syncthreads()
         # Counts of larger keys are in the lower half of a word, those of ties in the upper one.
-        before = u32(0)
-        first = u32(0)
-        while first < n_pairs:
-            slot = first + thread
-            own = u32(0)
-            if slot < n_pairs:
-                own = u32(keys[slot] > threshold) | (u32(keys[slot] == threshold) << 16)
-            place, amount = exclusive_sum(own, thread, scratch.sums)
-            place += before
-            if own == 1 or (own != 0 and place >> 16 < n_ties):
-                rank = (place & 0xFFFF) + min(place >> 16, n_ties)
-                number, packed = ptx.load_shared_u64x2(pairs + slot * PAIR_BYTES)
-                address = row.base + i64(u32(packed)) * p.strides.x * element_size
-                bits = restore(keys[slot], p.key_format, address)
-                write_result(values, row_indices, rank, bits, i64(~number ^ u64(m.flip)), p)
-            before += amount
-            first += n_threads
-            cuda.syncthreads()
+        amount = u32(0)
+        for item in range(ITEMS_PER_THREAD):
+            if u32(item) < n_own:
+                amount += count_of(keys[item], threshold)
+        cuda.syncthreads()
+        rank, _ = exclusive_sum(amount, thread, scratch.sums)
+        for item in range(ITEMS_PER_THREAD):
+            if u32(item) < n_own:
+                own = count_of(keys[item], threshold)
+                if own == 1 or (own != 0 and rank >> 16 < n_ties):
+                    place = (rank & 0xFFFF) + min(rank >> 16, n_ties)
+                    store_narrow(key_pairs + place * narrow_bytes, keys[item], slots[item])
+                rank += own
+        cuda.syncthreads()
 
     @cuda.jit(max_registers=_REGISTERS)
     def numbered_top_k(
@@ -333,36 +330,31 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         if not is_held:
             bound = lowest_key(keys, n_given, key_scratch, ids), False
         elif n_selected < n_given:
-            threshold = threshold_of_row(room, keys, n_given, n_selected, key_scratch, ids)
-            bound = threshold, True
-        n_pairs = take(areas, keys, positions, n_given, bound, row, scratch.sums, m, ids)
+            bound = threshold_of_row(room, keys, n_given, n_selected, key_scratch, ids), True
+        n_pairs = take(pairs, keys, positions, n_given, bound, row, scratch.sums, m, ids)
         is_complete = n_pairs >= n_selected or (is_held and bound[0] == 0)
         if is_held and not is_complete:
             bound = key_type(0), True
-            n_pairs = take(areas, keys, positions, n_given, bound, row, scratch.sums, m, ids)
+            n_pairs = take(pairs, keys, positions, n_given, bound, row, scratch.sums, m, ids)
             is_complete = True
-        if not is_complete:
-            found_areas = pairs, dynamic_shared_array(u64)
-            n_pairs = search(found_areas, bound[0], n_pairs, row, scratch, p, m, ids)
-
         # Of short elements, many have the same key.
-        by_number = m.is_sorted == 0 or element_size <= 2
-        makes_keys = not is_complete
-        by_position = not is_complete
+        by_number = m.is_sorted == 0 or element_size <= 2 or not is_complete
+        if not is_complete:
+            n_left = n_selected - n_pairs
+            found_areas = pairs, dynamic_shared_array(u64)
+            n_pairs = search(found_areas, bound[0], n_left, row, scratch, p, m, ids)
+
+        place = thread
+        while place < n_pairs:
+            store_narrow(areas[1] + place * narrow_bytes, key_type(0), key_type(place))
+            place += n_threads
         working = True
         while working:
-            if by_position or by_number:
-                sort_by_number(pairs, counters, n_pairs, by_position, row, scratch, m, ids)
-                cuda.syncthreads()
-                makes_keys = True
-            if m.is_sorted == 0:
-                working = by_position
-                by_position = False
-            elif by_position and by_number:
-                by_position = False
-            else:
-                by_position = False
-                crowds = sort_by_key(areas, counters, n_pairs, makes_keys, row, key_scratch, p, ids)
+            if by_number:
+                sort_by_number(areas, counters, n_pairs, scratch, key_scratch, ids)
+            working = False
+            if m.is_sorted != 0:
+                crowds = sort_by_key(areas, counters, n_pairs, row, key_scratch, p, ids)
                 working = crowds and not by_number
                 by_number = by_number or crowds
 
@@ -371,9 +363,8 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         step = p.strides.x * element_size
         if m.is_sorted == 0:
             key_room = ptx.shared_from(room, m.capacity * PAIR_BYTES // key_bytes)
-            counts, written = (n_pairs, n_written), (values, outputs)
-            write_by_number((pairs, key_room), counts, written, row, key_scratch, p, m, ids)
-            n_pairs = u32(0)
+            keep_first(areas, key_room, (n_pairs, n_written), row, key_scratch, p, ids)
+            n_pairs = n_written
         place = thread
         while place < n_pairs:
             key, slot = load_narrow(areas[1] + place * narrow_bytes)

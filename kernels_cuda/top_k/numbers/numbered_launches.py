@@ -154,8 +154,7 @@ def numbered_launches(
         n_threads = NUMBERED_THREADS[0]
     offsets = fill_offsets(problem, device, selection, out)
     number_offsets = fill_offsets_of(problem, device, selection, out, NUMBER_STRIDE)
-    capacity = n_threads * ITEMS_PER_THREAD if found.k > 0 else selection.axis_size
-    capacity = ceil_div(capacity, n_threads) * n_threads
+    capacity = ceil_div(min(n_threads * ITEMS_PER_THREAD, selection.axis_size), n_threads) * n_threads
     kernel = kernel_key(NUMBERED, selection.element_size, n_threads, 0)
     sizes = Sizes(selection.n_rows, n_threads, _block_bytes(selection.element_size, capacity, n_threads), 1)
     begin(out, device, kernel, sizes)

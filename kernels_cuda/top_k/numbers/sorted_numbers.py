@@ -16,7 +16,7 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u64
 from kernels_cuda.top_k.numbers.numbered_launches import NumberParameters, Tables
-from kernels_cuda.top_k.numbers.numbered_search import find_numbers, number_functions
+from kernels_cuda.top_k.numbers.numbered_rows import find_numbers, number_functions
 from kernels_cuda.top_k.numbers.sorted_launches import CODE_BYTES, MOVED_ELEMENTS, MOVING_THREADS
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
