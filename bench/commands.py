@@ -184,6 +184,15 @@ def host(
 
 
 @app.command()
+def batches(device: Device = Where.CPU) -> None:
+    """Draw tokens in a batch, and again in half of it with the same seeds; print the share that differs."""
+    from bench.batches import changed_tokens  # noqa: PLC0415 - for this command only
+
+    for filters, contender, shown in changed_tokens(device):
+        out.print(f"{filters:20s}{contender:22s}{shown}")
+
+
+@app.command()
 def choices(
     seconds: Annotated[int, typer.Option(min=1, help="Nothing new is begun after these.")] = 900,
     element_size: Annotated[list[int] | None, option("BYTES", "May be repeated.", "4, 2, 8")] = None,

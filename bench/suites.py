@@ -13,6 +13,7 @@ from bench.operators import operators
 from bench.workloads import BY_INDEX, CPU, CUDA, Sample, TopK, Workload
 
 VOCABULARY = 128256
+FILTERS = ((0, 1.0), (50, 0.9), (0, 0.9))  # k, and top_p; 0 and 1.0 stand for all elements
 SINGLE, FLOATS = ("float32",), ("float32", "bfloat16")
 # The numbers of rows, their types, and their lengths, each with a k.
 APPLICATIONS: dict[str, tuple[Sequence[int], Sequence[str], Iterable[tuple[int, int]]]] = {
@@ -59,8 +60,7 @@ def serving(device: str) -> Iterator[Workload]:
 def sampling(device: str) -> Iterator[Workload]:
     """Yield problems of engines that draw a token per row of logits."""
     row_counts = (1, 16) if device == CPU else (1, 16, 256)
-    filters = ((0, 1.0), (50, 0.9), (0, 0.9))  # k, and top_p; 0 and 1.0 stand for all elements
-    for rows, dtype, (k, top_p) in product(row_counts, FLOATS, filters):
+    for rows, dtype, (k, top_p) in product(row_counts, FLOATS, FILTERS):
         yield Sample(
             name=f"sample {rows} x {VOCABULARY} {dtype}, k {k or 'all'}, top_p {top_p}",
             device=device,

@@ -213,3 +213,18 @@ def test_points_beyond_a_limit_are_measured_again(bench_command, play, tmp_path)
     name = "top_k 4096 x 256, k 8 by data: "
     assert f"{name}ties 1.2 us | {name}normal 1 us | 1.20 x | 1.15 x" in cells_of(printed)
     assert "1 of 14 comparisons are beyond their limits.\n" in printed
+
+
+def test_batches(bench_command, monkeypatch):
+    """Tokens of dmlops are the same in every batch; with one generator for all rows, they are not."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr("bench.batches.VOCABULARY", 5000)
+    code, printed, _ = bench_command("batches")
+    assert code == 0
+    shares = {}
+    for line in printed.splitlines():
+        found = re.fullmatch(r"k .*, top_p \S+ +(\S+) +(\S+)% of the tokens change", line)
+        shares.setdefault(found[1], []).append(float(found[2]))
+    assert shares["dmlops"] == [0, 0, 0]
+    assert len(shares["torch.multinomial"]) == 3
+    assert all(share > 0 for share in shares["torch.multinomial"])
