@@ -80,7 +80,6 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
 
 ALGORITHMS = (
     "rounds",
-    "warp",
     "partition",
     "one_pass",
     "sampled",
@@ -94,7 +93,7 @@ ALGORITHMS = (
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_user_forces_an_algorithm(command, monkeypatch, algorithm):
-    n = 100 if algorithm in ("rounds", "warp") else 9000
+    n = 100 if algorithm == "rounds" else 9000
     line = "info", "--explain", f"64,{n},3,float32", "--arch", "sm_90"
     chosen = command(*line)
     monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", algorithm)
@@ -105,13 +104,13 @@ def test_the_user_forces_an_algorithm(command, monkeypatch, algorithm):
 
 
 def test_algorithms_that_cannot_be_forced(command, monkeypatch):
-    line = "info", "--explain", "64,100,30,float32", "--arch", "sm_90"
+    line = "info", "--explain", "64,100,70,float32", "--arch", "sm_90"
     monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "quick")
     assert_refused(
         command(*line), "ALGORITHM: got 'quick', ", f" must be one of {', '.join(ALGORITHMS)}, copy"
     )
     monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "rounds")
-    assert_refused(command(*line), "algorithm 'rounds' does not take k 30 of rows of 100, by value")
+    assert_refused(command(*line), "algorithm 'rounds' does not take k 70 of rows of 100, by value")
 
 
 def test_info_explains_an_architecture_without_the_packages_for_gpus():

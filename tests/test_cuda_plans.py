@@ -172,7 +172,6 @@ def test_positions_fit_the_registers_that_count_them(name, call):
         ("block", "top_k_block", (3000, 5000), 20, 3000),
         ("block", "top_k_block", (7, 5000), 20, 7),
         ("partition", "top_k_partition", (300, 700), 700, 300),
-        ("warp", "top_k_warp", (3001, 100), 3, 376),
         ("rounds", "top_k_rounds", (3001, 64), 3, 94),
         ("rounds", "top_k_rounds", (3001, 65), 3, 94),
         ("rounds", "top_k_rounds", (301, 512), 8, 38),

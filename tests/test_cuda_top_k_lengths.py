@@ -11,7 +11,6 @@ T = TensorDataType
 # (shape, axis, k), what ends the algorithm's launches, and the algorithm, if it is forced.
 PROBLEMS = {
     "rounds": ((3000, 100), 1, 5, "top_k_rounds", "rounds"),
-    "warp": ((3000, 200), 1, 20, "top_k_warp", "warp"),
     "block": ((7, 20_000), 1, 300, "top_k_block", "block"),
     "grid": ((2, 3_000_001), 1, 500, "top_k_block", "grid"),
     "partition": ((500, 2000), 1, 1500, "top_k_partition", "partition"),
@@ -30,7 +29,7 @@ SORTED_INTO = {
 # The last kernels of plans whose results are ordered by index: algorithms that write them in this order, and
 # the kernels that reorder the results of other algorithms.
 BY_INDEX = {
-    *("top_k_rounds", "top_k_warp", "top_k_block", "top_k_one_pass"),
+    *("top_k_rounds", "top_k_block", "top_k_one_pass"),
     *("top_k_partition", "top_k_cluster", "top_k_finish", "top_k_selected", "top_k_columns"),
 }
 REORDERING = {"top_k_by_index"}

@@ -88,7 +88,7 @@ def test_every_problem_is_served(n_neighbours, element_size, arch):
                 seen.add(found.algorithm)
     assert {"grid", "sort"} <= seen
     if n_neighbours == 1:
-        assert {"rounds", "warp", "block", "partition"} <= seen
+        assert {"rounds", "block", "partition"} <= seen
     capability = CAPABILITIES[arch]
     assert capability >= (9, 0) or not seen & {"cluster", "sampled"}
     assert (element_size > 1 and n_neighbours == 1) or "sampled" not in seen
@@ -111,7 +111,8 @@ def test_long_rows_without_a_measured_algorithm_are_filtered():
 
 @pytest.mark.parametrize("element_size", [1, 2, 4, 8])
 def test_lanes_of_a_row_have_room_for_it(element_size):
-    for axis_size in (1, 3, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512):
+    longest = rounds.longest_row(element_size)
+    for axis_size in (1, 3, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, longest):
         _, (launch,), _ = planned((5001, axis_size, 1), 1, element_size, algorithm="rounds")
         _, n_lanes, n_keys = launch.variant.parameters
         assert axis_size <= n_lanes * n_keys
@@ -120,8 +121,8 @@ def test_lanes_of_a_row_have_room_for_it(element_size):
         assert n_keys * element_size % 16 == 0
         assert n_keys <= 32
         # Those of 4 and 8 bytes come by whole groups, too.
-        assert element_size < 4 or n_keys % rounds.ROUNDS_LARGEST_K == 0
-    for axis_size, k in ((513, 1), (100, 9)):
+        assert element_size < 4 or n_keys % 8 == 0
+    for axis_size, k in ((longest + 1, 1), (100, 65)):
         with pytest.raises(ValueError, match="'rounds' does not take"):
             planned((5000, axis_size, 1), k, element_size, algorithm="rounds")
 
@@ -262,4 +263,4 @@ def test_blocks_have_the_shared_memory_that_they_need(arch, element_size):
         )
         seen.add((launch.variant.name, launch.block))
     assert ("top_k_block", 256 if arch == "sm_75" else 1024) in seen
-    assert {name for name, _ in seen} >= {"top_k_maxima", "top_k_partition", "top_k_columns", "top_k_warp"}
+    assert {name for name, _ in seen} >= {"top_k_maxima", "top_k_partition", "top_k_columns", "top_k_rounds"}

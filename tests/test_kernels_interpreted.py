@@ -198,8 +198,7 @@ def run_top_k(
 
 # Rows of many kinds in one array: their length, values of k, all but the first along columns; kinds.
 MIXED = {
-    "rounds": (250, (8, 3), (*KINDS, *OF_BITS)),
-    "warp": (1000, (32, 5), ("distinct", "few", "close_and_far", "ascending", "special_thresholds")),
+    "rounds": (250, (40, 3), (*KINDS, *OF_BITS)),
     "one_pass": (9001, (103,), ("distinct", "few", "ascending", "misleading", "special_thresholds")),
     "block": (9001, (300, 5), ("distinct", "few", "plateau", "ascending")),
     "grid": (40_001, (100, 2), ("distinct", "few", "equal_together", "ascending")),
@@ -219,7 +218,7 @@ MIXED = {
     [
         "rounds",
         "partition-0",
-        *map(exhaustive, ("warp", "grid-transposed", "sort", "sort-filtered")),
+        *map(exhaustive, ("grid-transposed", "sort", "sort-filtered")),
         exhaustive("sort-filtered-few_rows_at_a_time"),
         *map(nightly, ("block", "grid", "cluster", "sampled", "one_pass", "partition-1")),
     ],
@@ -265,8 +264,7 @@ def rows_of_ties(shape):
 
 # Rows that a kernel holds, k, and the dimension that the rows lie along.
 WINDOWED = {
-    "rounds": ((9, 61), 5, 1),
-    "warp": ((9, 203), 20, 1),
+    "rounds": ((9, 61), 29, 1),
     "partition-0": ((9, 501), 60, 1),
     "columns": ((95, 40), 5, 0),
     "one_pass": ((9, 3001), 50, 1),
@@ -283,7 +281,7 @@ WINDOWED = {
     "name",
     [
         "rounds",
-        *map(exhaustive, ("warp", "partition-0", "columns")),
+        *map(exhaustive, ("partition-0", "columns")),
         *map(nightly, ("one_pass", "block", "grid", "cluster", "sampled", "partition-1", "sort")),
     ],
 )
@@ -304,7 +302,7 @@ def test_windows(name):
     [
         ("partition-0", 1023, 60, "bfloat16"),
         *(exhaustive("partition-0", 511, 60, dtype) for dtype in ("uint8", "float32", "float64")),
-        *(exhaustive("rounds", 61, 5, dtype) for dtype in ("uint8", "bfloat16", "uint32", "int64")),
+        *(exhaustive("rounds", 61, 13, dtype) for dtype in ("uint8", "bfloat16", "uint32", "int64")),
     ],
 )
 def test_rows_of_every_alignment(name, n, k, dtype):
@@ -333,7 +331,7 @@ def test_what_lies_before_a_window_is_never_selected():
 
 
 @pytest.mark.parametrize("dtype", ["float32", exhaustive("bfloat16"), nightly("int64")])
-@pytest.mark.parametrize("k", [10, exhaustive(20)])
+@pytest.mark.parametrize("k", [10, exhaustive(40)])
 def test_segments(dtype, k):
     """Launches at the same time select from short, longer and the longest ones; many are empty."""
     rng = np.random.default_rng(8)
@@ -485,8 +483,24 @@ def test_largest_of_one_group(numbers, n_elements):
     for row in rows:
         row[groups == rng.choice(np.flatnonzero(np.bincount(groups) == GROUP_KEYS))] = 9 + numbers
     for largest in (True, False):
-        for k, is_sorted in ((5, False), (8, True)):
+        for k, is_sorted in ((5, False), (8, True), (40, False)):
             run_top_k("rounds", TensorDataType.FLOAT32, rows if largest else -rows, k, is_sorted, largest)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n_lanes", "per_vector"),
+    [("uint32", 4, 4), exhaustive("int64", 4, 2), exhaustive("uint8", 4, 16)],
+)
+@pytest.mark.parametrize("k", [17, exhaustive(64)])
+def test_lanes_that_run_out_of_elements(dtype, n_lanes, per_vector, k):
+    """One has the largest elements, which are all selected, then the first of those that are the least."""
+    rows = np.full((3, 64), np.iinfo(dtype).min, dtype)
+    rows[:, np.arange(64) // per_vector % n_lanes == 1] = 7
+    rows[1, 40] = rows[2, 5] = 3
+    lengths = np.array([64, 12, 33])
+    for is_sorted in (True, False):
+        run_top_k("rounds", TensorDataType[dtype.upper()], rows, k, is_sorted)
+        run_top_k("rounds", TensorDataType[dtype.upper()], rows, k, is_sorted, lengths=lengths)
 
 
 class CountedMemory(GlobalMemory):
@@ -508,7 +522,7 @@ class CountedMemory(GlobalMemory):
 
 # Numbers of elements, and some k.
 READ_ONCE = {
-    "warp": (1000, (32,)),
+    "rounds": (1000, (32,)),
     "one_pass": (9001, (103,)),
     "block": (9001, (300,)),
     "cluster": (5003, (1, 300)),
@@ -625,7 +639,7 @@ def test_elements_that_change_after_they_were_counted():
 
 @pytest.mark.parametrize(("n_rows", "k"), [exhaustive(40, 7), exhaustive(1100, 7), exhaustive(40, 20)])
 def test_long_segments_share_blocks(n_rows, k):
-    """Warps take the short segments of one row; the others are shared by one group of blocks, or several."""
+    """Lanes take the short segments of one row; the others are shared by one group of blocks, or several."""
     rng, n = np.random.default_rng(8), 20_000
     x = rows_of_ties(n)
     lengths = np.where(
@@ -651,5 +665,5 @@ def test_long_segments_share_blocks(n_rows, k):
     (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == "one_multiprocessor")
     options = Options(lengths=of_rows, starts=of_rows)
     launched = run_case(RandomCase("top_k", "segments", descriptor, options, before, after), choice)
-    expected = ["one_pass_4_512_1", *(["lanes_4"] if k <= 12 else ["partition_4_128_32_1", "warp_4_2"])]
+    expected = ["one_pass_4_512_1", *(["lanes_4"] if k <= 12 else ["partition_4_128_32_1", "rounds_4_8_32"])]
     assert launched == [f"dmlops_top_k_{name}" for name in expected]

@@ -69,12 +69,12 @@ def table_of(choices):
 def test_what_a_table_says(monkeypatch):
     """It holds for smaller problems, and beyond the largest ones; rows count by multiprocessor."""
     kind = "4 bytes, rows one after the other, by value"
-    table = {kind: {"8": {"4": "256 warp, 512 block, grid", "16": "partition"}, "32": {"4": "sort"}}}
+    table = {kind: {"8": {"4": "256 rounds, 512 block, grid", "16": "partition"}, "32": {"4": "sort"}}}
     words = dispatch.table_words({"multiprocessors": 132, "fastest": table})
     monkeypatch.setattr(dispatch, "table_of", lambda _: words)
     expected = {
-        (1, 1, 1): "warp",
-        (4, 256, 8): "warp",
+        (1, 1, 1): "rounds",
+        (4, 256, 8): "rounds",
         (4, 257, 8): "block",
         (4, 513, 8): "grid",
         (4, 1 << 28, 1): "grid",
@@ -85,12 +85,12 @@ def test_what_a_table_says(monkeypatch):
     }
     assert {(n, m, k): planned((n, m, 1), k).algorithm for n, m, k in expected} == expected
     assert planned((4, 1, 1), 1, multiprocessors=66).algorithm == "partition"
-    assert planned((8, 1, 1), 1, multiprocessors=264).algorithm == "warp"
+    assert planned((8, 1, 1), 1, multiprocessors=264).algorithm == "rounds"
 
 
 def test_the_choice_follows_the_measured_times(choices):
     """The table is the one that follows from all measured times."""
-    results = choices.RESULTS / "choices-2026-11-27.json"
+    results = choices.RESULTS / "choices-2026-11-29.json"
     if not results.exists():
         pytest.skip("source distributions have no raw times")
     measured = [each for each in choices.load(results) if each.times]
@@ -110,7 +110,7 @@ def test_the_choice_follows_the_measured_times(choices):
 def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
     problem = choices.TimedProblem(choices.Kind(4, False, True), 1, 64, 8)
-    timed = choices.Choice(problem, "warp", {"warp": 1.0})
+    timed = choices.Choice(problem, "rounds", {"rounds": 1.0})
     earlier, seen = choices.write_results([timed], "a GPU", TARGET, None), []
     monkeypatch.setattr(choices, "measure", lambda watch, problems, *others: seen.extend(problems) or [])
     monkeypatch.setattr("bench.choices.Stopwatch", lambda seconds: SimpleNamespace(target=TARGET))
@@ -122,13 +122,13 @@ def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
 
 
 def test_names_of_algorithms_are_checked(choices, bench_command):
-    for name, text in (("wrap", "; it must be one of rounds, "), ("warp", " alone; --add-to must ")):
+    for name, text in (("round", "; it must be one of rounds, "), ("rounds", " alone; --add-to must ")):
         code, _, told = bench_command("choices", "--algorithm", name)
         assert (code, told.partition(text)[0]) == (1, f"dmlops: --algorithm: got '{name}'")
 
 
 def test_the_table_is_written_and_what_it_costs_is_told(choices, monkeypatch, tmp_path, capsys):
-    results = json.loads((choices.RESULTS / "choices-2026-11-27.json").read_text())
+    results = json.loads((choices.RESULTS / "choices-2026-11-29.json").read_text())
     (tmp_path / "few.json").write_text(json.dumps(results | {"choices": results["choices"][::150]}))
     monkeypatch.setattr(dispatch, "TABLES", tmp_path)
     importlib.import_module("bench.choice_table").write_table(tmp_path / "few.json")
@@ -142,7 +142,7 @@ def test_the_table_is_written_and_what_it_costs_is_told(choices, monkeypatch, tm
 
 def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys):
     """Those that take more than 1.5 times as long as the best are not."""
-    times = {"partition": 3.0, "warp": 1.5, "sort": 2.25}
+    times = {"partition": 3.0, "rounds": 1.5, "sort": 2.25}
     watch = SimpleNamespace(end=math.inf, plan=lambda *_: SimpleNamespace(variant="partition of 4"))
     watch.compare = lambda problem, algorithms: {name: times[name] for name in algorithms if name in times}
     found = choices.measure(watch, choices.problems([4], [8], [28], [64]), (), {})
@@ -153,11 +153,11 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     choices.print_losses(found)
     lines = capsys.readouterr().out.splitlines()[1:]
     assert lines[0] == "4 of 4 problems lose 5% or more by the choice"
-    assert lines[1].strip() == "28x64 axis 1 k 8, 4 bytes: partition 3.0 us, warp 1.5 us, 2.00"
+    assert lines[1].strip() == "28x64 axis 1 k 8, 4 bytes: partition 3.0 us, rounds 1.5 us, 2.00"
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
     for part in (found[:3], found[2:]):
         path = choices.write_results(part, "a GPU", TARGET, None)
-    assert [each.times for each in choices.load(path)] == [{"warp": 1.5, "sort": 2.25}] * 4
+    assert [each.times for each in choices.load(path)] == [{"rounds": 1.5, "sort": 2.25}] * 4
 
     # One algorithm is timed anew, beside the fastest other one, where it serves the problem.
     known = {each.problem: {"block": 4.0, "partition": 9.0, "sort": 2.5} for each in found}
@@ -171,7 +171,7 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
 def test_the_lower_quartile_of_the_samples_counts(choices, monkeypatch):
     """Those for which the host is late are none; algorithms must agree, and have times."""
     torch = importlib.import_module("torch")
-    times = {"partition": itertools.cycle([0, 5, 4, 3, 2, 1]), "warp": itertools.cycle([2, 0])}
+    times = {"partition": itertools.cycle([0, 5, 4, 3, 2, 1]), "rounds": itertools.cycle([2, 0])}
     times["late"] = itertools.repeat(0)
     launched, inputs = [], set()
 
@@ -202,10 +202,10 @@ def test_the_lower_quartile_of_the_samples_counts(choices, monkeypatch):
     monkeypatch.setattr(choices, "SECONDS_OF_EACH", 10)
     monkeypatch.setattr(choices, "CudaClock", lambda: SimpleNamespace(sample=sample, pause=0))
     watch, problem = choices.Stopwatch(9), choices.TimedProblem(choices.Kind(4, False, True), 3, 64, 8)
-    found = watch.compare(problem, ["partition", "none", "warp"])
-    assert found == pytest.approx({"partition": 2, "warp": 2})
+    found = watch.compare(problem, ["partition", "none", "rounds"])
+    assert found == pytest.approx({"partition": 2, "rounds": 2})
     assert len(inputs) == 1
     with pytest.raises(RuntimeError, match="the algorithms differ: 3x64 axis 1 k 8"):
         watch.compare(problem, ["partition", "odd"])
     with pytest.raises(RuntimeError, match="late has no times: the host took too long"):
-        watch.compare(problem, ["warp", "late"])
+        watch.compare(problem, ["rounds", "late"])

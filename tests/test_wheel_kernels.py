@@ -154,7 +154,7 @@ CUDA = """
             ["nonzero_total_pi64_pu32_pu8", "nonzero_mark_pi64_i64_pu16_pu8"],
         ),
         # They share functions that are compiled once, and have shared memory.
-        nightly(CUDA, "dmlops_top_k_warp_1_1", ["dmlops_top_k_keep_1", "dmlops_top_k_by_index_1_512"]),
+        nightly(CUDA, "dmlops_top_k_rounds_1_4_16", ["dmlops_top_k_keep_1", "dmlops_top_k_by_index_1_512"]),
     ],
 )
 def test_the_order_of_compilation_does_not_matter(begin, first, common):

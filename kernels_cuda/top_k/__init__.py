@@ -1,14 +1,13 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-One of eleven algorithms is chosen by the shape alone (`choice`); if the caller numbers the elements,
+One of ten algorithms is chosen by the shape alone (`choice`); if the caller numbers the elements,
 `numbered` completes its result. Each of the eight families has a folder with everything that belongs to its
 algorithms:
 
 ==============  =========  ======================================  ===========================================
 family          algorithm  rows that it is for                     what it promises
 ==============  =========  ======================================  ===========================================
-short_rows      rounds     up to 512, k <= 8                       one read, several rows per warp
-                warp       up to 1024, k <= 32; up to 256, any k   one read, or two by some lanes of a warp
+short_rows      rounds     up to 1024, k <= 64                     one read, several rows per warp
 rows_in_blocks  partition  up to 32768, large k up to 16384        one read, the row in a block's registers
 read_once       one_pass   from about 1000 on, k <= 128            one read, the same time even if all tie
                 sampled    many long ones                          one read, a threshold from a sample
@@ -25,10 +24,10 @@ The `plan` of a problem is one function of integers, which Python runs, and whic
 `problem`, `key_formats` and `policy` tell of its words, and `dispatch` makes plans for dmlops. An algorithm
 has its kernels in the module of its name, and its limits, shapes, variants and launches in
 ``<name>_launches``, which needs neither Numba nor CUDA. Longer ones are divided: the modules that begin with
-the same name, and `lanes` and `slots` of warp, `marks` of sampled, `filter_pass` and `select` of block,
-`shared_keys` of cluster, `counting`, `filter` and `select` of sort. `shared` has what several families use:
-keys, rows and their results, groups of neighbouring elements and their maxima, thresholds, the order of
-candidates, and launches that order results by index.
+the same name, and `lanes` and `slots` of rounds, for segments, `marks` of sampled, `filter_pass` and `select`
+of block, `shared_keys` of cluster, `counting`, `filter` and `select` of sort. `shared` has what several
+families use: keys, rows and their results, groups of neighbouring elements and their maxima, thresholds, the
+order of candidates, and launches that order results by index.
 
 All compare ordered keys (`shared.keys`), so a kernel is compiled for an element width, not for a data type.
 Each gives the exact answer for any data. Only the sort waits for other blocks, and a cluster for its own.

@@ -14,7 +14,6 @@ from kernels_cuda.top_k.shared.shapes import KIB
 
 NAMES = (
     "rounds",
-    "warp",
     "partition",
     "one_pass",
     "sampled",
@@ -28,7 +27,6 @@ NAMES = (
 """The names of the algorithms in `kernels_cuda.top_k`."""
 (
     ROUNDS,
-    WARP,
     PARTITION,
     ONE_PASS,
     SAMPLED,
@@ -38,7 +36,7 @@ NAMES = (
     COLUMNS,
     SORT,
     COPY,
-) = range(1, 12)
+) = range(1, 11)
 NO_ALGORITHM = 0
 
 N_KINDS = 12
@@ -92,13 +90,10 @@ def rule(device: Words, selection: Selection) -> int:
     """
     length, k, is_transposed = selection.axis_size, selection.k, selection.is_transposed
     is_sorted = 1 - selection.is_by_index
-    # Wider keys leave no registers to read a row once.
-    is_narrow = selection.element_size < 8
     order = 0
-    if k <= 8 and length <= 512:
+    # Each round takes longer in longer rows.
+    if k * length <= 1 << 13 and length <= 1024:
         order = then(order, ROUNDS)
-    if is_transposed == 0 and k <= 16 and length <= (1024 if is_narrow else 256):
-        order = then(order, WARP)
     if is_transposed and k <= 16 and selection.n_rows >= 32 * device[MULTIPROCESSORS]:
         order = then(order, COLUMNS)
     if length <= 8192 or ceil_div(length, 32) <= k:
@@ -140,7 +135,7 @@ def then(order: int, algorithm: int) -> int:
     Examples
     --------
     >>> hex(then(then(0, GRID), SORT))
-    '0x8a'
+    '0x79'
     """
     return order << ORDER_BITS | algorithm
 
@@ -150,8 +145,8 @@ def candidate(order: int, number: int) -> int:
 
     Examples
     --------
-    >>> [candidate(0x8A, number) for number in range(3)]
-    [8, 10, 0]
+    >>> [candidate(0x79, number) for number in range(3)]
+    [7, 9, 0]
     """
     first = 0
     while order >> (first + ORDER_BITS) > 0:

@@ -28,12 +28,11 @@ from kernels_cuda.top_k.rows_in_blocks.partition_launches import SHARED_ROW_ELEM
 from kernels_cuda.top_k.shared.launches import FULL, UNSERVED
 from kernels_cuda.top_k.shared.order_launches import pad_launches
 from kernels_cuda.top_k.short_rows.lanes_launches import LANES_ELEMENTS, LANES_LARGEST_K, lanes_launches
-from kernels_cuda.top_k.short_rows.rounds_launches import rounds_launches
-from kernels_cuda.top_k.short_rows.warp_launches import (
-    ROW_ELEMENTS,
-    WARP_KERNEL_WARPS,
-    WARP_LARGEST_K,
-    warp_launches,
+from kernels_cuda.top_k.short_rows.rounds_launches import (
+    MANY_SEGMENTS,
+    SEGMENTS_LARGEST_K,
+    SHORT_SEGMENT,
+    rounds_launches,
 )
 from kernels_cuda.top_k.sort.select_launches import (
     pairs_launches,
@@ -82,8 +81,8 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
 
 def _plan_rows(problem: Words, device: Words, table: Words, selection: Selection, out: Words) -> int:
     """Plan a selection of at least one element from rows of any lengths."""
-    are_many = selection.n_rows > device[MULTIPROCESSORS] * WARP_KERNEL_WARPS
-    is_short = selection.axis_size <= ROW_ELEMENTS[0] or selection.k > WARP_LARGEST_K
+    are_many = selection.n_rows > device[MULTIPROCESSORS] * MANY_SEGMENTS
+    is_short = selection.axis_size <= SHORT_SEGMENT or selection.k > SEGMENTS_LARGEST_K
     if is_short or not are_many or device[FORCED] > 0 or not are_segments(problem, selection):
         return plan_selection(problem, device, table, selection, out)
     # The launches run at the same time, the one that takes longest first.
@@ -92,7 +91,7 @@ def _plan_rows(problem: Words, device: Words, table: Words, selection: Selection
         longer = selection._replace(least=LANES_ELEMENTS + 1)
         status = solve(choice.ONE_PASS, problem, device, longer, out)
     if status == PLANNED:
-        out[ALGORITHM] = choice.WARP
+        out[ALGORITHM] = choice.ROUNDS
         lanes_launches(problem, device, selection._replace(most=LANES_ELEMENTS), out)
         return TOO_LONG if out[ALGORITHM] == FULL else status
     if status == TOO_LONG:
@@ -106,12 +105,12 @@ def _plan_rows(problem: Words, device: Words, table: Words, selection: Selection
         selection = selection._replace(reserved=out[WORKSPACE])
     if status == PLANNED:
         longer = selection._replace(
-            least=ROW_ELEMENTS[0] + 1, most=min(SHARED_ROW_ELEMENTS, selection.axis_size)
+            least=SHORT_SEGMENT + 1, most=min(SHARED_ROW_ELEMENTS, selection.axis_size)
         )
         status = solve(choice.PARTITION, problem, device, longer, out)
         selection = selection._replace(reserved=out[WORKSPACE])
     if status == PLANNED:
-        status = solve(choice.WARP, problem, device, selection._replace(most=ROW_ELEMENTS[0]), out)
+        status = solve(choice.ROUNDS, problem, device, selection._replace(most=SHORT_SEGMENT), out)
     return status
 
 
@@ -183,8 +182,6 @@ def solve(algorithm: int, problem: Words, device: Words, selection: Selection, o
     out[WORKSPACE] = selection.reserved
     if algorithm == choice.ROUNDS:
         status = rounds_launches(problem, device, selection, out)
-    elif algorithm == choice.WARP:
-        status = warp_launches(problem, device, selection, out)
     elif algorithm == choice.PARTITION:
         status = partition_launches(problem, device, selection, out)
     elif algorithm == choice.ONE_PASS:

@@ -20,7 +20,6 @@ from kernels_cuda.top_k.shared.order_launches import order_variants
 from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES
 from kernels_cuda.top_k.short_rows.lanes_launches import lanes_variants
 from kernels_cuda.top_k.short_rows.rounds_launches import rounds_variants
-from kernels_cuda.top_k.short_rows.warp_launches import warp_variants
 from kernels_cuda.top_k.sort.sort_launches import clear_variant, indices_variant, sort_variants
 
 
@@ -34,7 +33,6 @@ def variants() -> Iterator[Variant]:
     for element_size in ELEMENT_SIZES:
         for variants_of in (
             rounds_variants,
-            warp_variants,
             lanes_variants,
             partition_variants,
             one_pass_variants,

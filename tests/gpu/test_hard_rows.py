@@ -25,8 +25,7 @@ TYPES = (
 )
 # The rows that an algorithm is tried with, along an axis, and two numbers of elements that are selected.
 ROWS = {
-    "rounds": ((90, 500), 1, (3, 8)),
-    "warp": ((90, 1000), 1, (9, 32)),
+    "rounds": ((90, 500), 1, (8, 50)),
     "block": ((5, 20_003), 1, (300, 1500)),
     "block-128": ((5, 4001), 1, (20, 100)),
     "block-256": ((5, 20_003), 1, (40, 300)),
@@ -119,13 +118,12 @@ def test_rows_of_a_few_lanes(n, dtype, torch):
     for n_rows in (1, 7, 33):
         for kind in ("distinct", "few", "specials", "one_above_the_lowest"):
             x = along(kind, dtype, (n_rows, n), 1)
-            for k in {1, min(n, 3), min(n, 8)}:
-                check("rounds", x, 1, k, largest=k % 2 == 1)
-            check("warp", x, 1, min(n, 32))
+            for k in {1, min(n, 3), min(n, 8), min(n, 64)}:
+                check("rounds", x, 1, k, largest=k % 2 == 1, sorted=k != 8)
     check("rounds", along("few", dtype, (5, n, 13), 1), 1, min(n, 6))
     if (n, dtype) == (128, "float32"):
         check("columns", along("few", dtype, (300, 300), 0), 0, 10)  # one launch: parts are not merged
-        for name in ("warp", "block-128", "partition-whole_rows", "sort"):
+        for name in ("rounds", "block-128", "partition-whole_rows", "sort"):
             check(name, along("distinct", dtype, (3, 9, 1103), 2)[:, 1:8, 3:1003], 2, 20)
 
 

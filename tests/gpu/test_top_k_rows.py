@@ -131,7 +131,7 @@ def test_segments(torch):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
 def test_segments_with_a_heavy_tail(torch, dtype):
-    """Lanes and warps take the short ones; those longer than warps take are shared by blocks."""
+    """Lanes of a warp take the short ones; those longer than they hold are shared by blocks."""
     rng, library = np.random.default_rng(4), Torch("cuda")
     x = sample(rng, 60_000, dtype)
     lengths = np.minimum((rng.pareto(0.8, 4000) * 20).astype("int64"), 50_000) - 3

@@ -8,7 +8,6 @@ NAMES = (
     "clear",
     "by_index",
     "rounds",
-    "warp",
     "partition",
     "one_pass",
     "sample",
@@ -40,7 +39,6 @@ NAMES = (
     CLEAR,
     BY_INDEX,
     ROUNDS,
-    WARP,
     PARTITION,
     ONE_PASS,
     SAMPLE,
@@ -66,7 +64,7 @@ NAMES = (
     INDICES,
     RESULT_SORT,
     LANES,
-) = range(30)
+) = range(29)
 NAME_BITS, PARAMETER_BITS = 6, 11
 MOST_PARAMETERS = 5
 
@@ -76,8 +74,8 @@ def kernel_key(name: int, first: int, second: int, third: int) -> int:
 
     Examples
     --------
-    >>> kernel_key(CLEAR, 0, 0, 0), kernel_key(WARP, 4, 2, 0)
-    (1, 262404)
+    >>> kernel_key(CLEAR, 0, 0, 0), kernel_key(COPY, 4, 0, 0)
+    (1, 273)
     """
     parameters = ((third << PARAMETER_BITS | second) << PARAMETER_BITS) | first
     return parameters << NAME_BITS | name

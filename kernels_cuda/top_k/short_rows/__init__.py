@@ -1,1 +1,1 @@
-"""Short rows, one or several of them per warp: rounds, and warp with lanes."""
+"""Short rows, several of them per warp: rounds, and lanes for segments."""

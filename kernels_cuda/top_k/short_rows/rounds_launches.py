@@ -12,9 +12,13 @@ from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, spli
 from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES
 
 ROUNDS_THREADS = 128
-# Lanes of short rows remember several of the selected positions each.
-ROUNDS_LARGEST_K = 8
-ROUNDS_LONGEST_ROW = 512
+# All rounds take the same time: other algorithms find a larger k faster, even in the shortest rows.
+ROUNDS_LARGEST_K = 64
+# Segments of up to this length have a launch of their own, beside those of the longer ones, if there are more
+# than so many for each multiprocessor, and if k is at most the last of these.
+SHORT_SEGMENT = 256
+MANY_SEGMENTS = 8
+SEGMENTS_LARGEST_K = 32
 # Up to this length, the keys of a lane are fewer.
 _SHORT_ROW = 64
 
@@ -26,8 +30,13 @@ class RoundsShape(NamedTuple):
     n_keys: int
 
 
+def longest_row(element_size: int) -> int:
+    """Return how many elements the lanes of a warp hold."""
+    return 512 if element_size == 8 else 1024
+
+
 def rounds_shape(element_size: int, axis_size: int) -> RoundsShape:
-    """Return the fewest lanes, a power of two, that hold a row of up to `ROUNDS_LONGEST_ROW` elements."""
+    """Return the fewest lanes, a power of two, that hold a row of up to `longest_row` elements."""
     n_lanes, n_keys = 4, 16 if element_size == 8 or axis_size <= _SHORT_ROW else 32
     while n_lanes * n_keys < axis_size:
         n_lanes *= 2
@@ -35,28 +44,31 @@ def rounds_shape(element_size: int, axis_size: int) -> RoundsShape:
 
 
 ROUNDS_SHAPES = {
-    size: tuple(rounds_shape(size, _SHORT_ROW << bits) for bits in range(4)) for size in ELEMENT_SIZES
+    size: tuple(
+        rounds_shape(size, _SHORT_ROW << bits) for bits in range(5) if _SHORT_ROW << bits <= longest_row(size)
+    )
+    for size in ELEMENT_SIZES
 }
-
-
-def _variant(element_size: int, n_lanes: int, n_keys: int) -> Variant:
-    return variant("rounds", "short_rows.rounds:rounds_kernel", element_size, n_lanes, n_keys)
 
 
 def rounds_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size."""
+    factory = "short_rows.rounds:rounds_kernel"
     for shape in ROUNDS_SHAPES[element_size]:
-        yield _variant(element_size, *shape)
+        yield variant("rounds", factory, element_size, *shape)
 
 
 def rounds_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Give every row as many lanes as hold it."""
-    if selection.axis_size > ROUNDS_LONGEST_ROW or selection.k > ROUNDS_LARGEST_K:
+    axis_size = min(selection.axis_size, selection.most)
+    if axis_size > longest_row(selection.element_size) or selection.k > ROUNDS_LARGEST_K:
         return UNSERVED
-    shape = rounds_shape(selection.element_size, selection.axis_size)
+    shape = rounds_shape(selection.element_size, axis_size)
     kernel = kernel_key(ROUNDS, selection.element_size, shape.n_lanes, shape.n_keys)
-    n_blocks = ceil_div(selection.n_rows, ROUNDS_THREADS // shape.n_lanes)
-    sizes = Sizes(n_blocks, ROUNDS_THREADS, 0, 1)
+    block_rows = ROUNDS_THREADS // shape.n_lanes
+    # Positions of what is selected.
+    n_bytes = 4 * block_rows * (selection.k | 1)
+    sizes = Sizes(ceil_div(selection.n_rows, block_rows), ROUNDS_THREADS, n_bytes, 1)
     begin_rows(problem, device, selection, out, kernel, sizes)
     put_value(out, 1 - selection.is_by_index)
     return split(device, out)
