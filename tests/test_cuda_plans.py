@@ -175,6 +175,8 @@ def test_positions_fit_the_registers_that_count_them(name, call):
         ("rounds", "top_k_rounds", (3001, 64), 3, 94),
         ("rounds", "top_k_rounds", (3001, 65), 3, 94),
         ("rounds", "top_k_rounds", (301, 512), 8, 38),
+        ("rounds", "top_k_shared_rounds", (301, 512), 9, 38),
+        ("rounds", "top_k_shared_rounds", (301, 1024), 8, 76),
         ("grid", "top_k_block", (30, 70_000), 5, 30),
     ],
 )

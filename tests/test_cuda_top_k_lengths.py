@@ -29,7 +29,7 @@ SORTED_INTO = {
 # The last kernels of plans whose results are ordered by index: algorithms that write them in this order, and
 # the kernels that reorder the results of other algorithms.
 BY_INDEX = {
-    *("top_k_rounds", "top_k_block", "top_k_one_pass"),
+    *("top_k_rounds", "top_k_shared_rounds", "top_k_block", "top_k_one_pass"),
     *("top_k_partition", "top_k_cluster", "top_k_finish", "top_k_selected", "top_k_columns"),
 }
 REORDERING = {"top_k_by_index"}

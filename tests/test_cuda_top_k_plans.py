@@ -263,4 +263,9 @@ def test_blocks_have_the_shared_memory_that_they_need(arch, element_size):
         )
         seen.add((launch.variant.name, launch.block))
     assert ("top_k_block", 256 if arch == "sm_75" else 1024) in seen
-    assert {name for name, _ in seen} >= {"top_k_maxima", "top_k_partition", "top_k_columns", "top_k_rounds"}
+    assert {name for name, _ in seen} >= {
+        "top_k_maxima",
+        "top_k_partition",
+        "top_k_columns",
+        "top_k_shared_rounds",
+    }

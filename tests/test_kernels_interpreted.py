@@ -665,5 +665,8 @@ def test_long_segments_share_blocks(n_rows, k):
     (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == "one_multiprocessor")
     options = Options(lengths=of_rows, starts=of_rows)
     launched = run_case(RandomCase("top_k", "segments", descriptor, options, before, after), choice)
-    expected = ["one_pass_4_512_1", *(["lanes_4"] if k <= 12 else ["partition_4_128_32_1", "rounds_4_8_32"])]
+    expected = [
+        "one_pass_4_512_1",
+        *(["lanes_4"] if k <= 12 else ["partition_4_128_32_1", "shared_rounds_4_8_32"]),
+    ]
     assert launched == [f"dmlops_top_k_{name}" for name in expected]

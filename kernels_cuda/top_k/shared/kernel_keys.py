@@ -8,6 +8,7 @@ NAMES = (
     "clear",
     "by_index",
     "rounds",
+    "shared_rounds",
     "partition",
     "one_pass",
     "sample",
@@ -39,6 +40,7 @@ NAMES = (
     CLEAR,
     BY_INDEX,
     ROUNDS,
+    SHARED_ROUNDS,
     PARTITION,
     ONE_PASS,
     SAMPLE,
@@ -64,7 +66,7 @@ NAMES = (
     INDICES,
     RESULT_SORT,
     LANES,
-) = range(29)
+) = range(30)
 NAME_BITS, PARAMETER_BITS = 6, 11
 MOST_PARAMETERS = 5
 
@@ -75,7 +77,7 @@ def kernel_key(name: int, first: int, second: int, third: int) -> int:
     Examples
     --------
     >>> kernel_key(CLEAR, 0, 0, 0), kernel_key(COPY, 4, 0, 0)
-    (1, 273)
+    (1, 274)
     """
     parameters = ((third << PARAMETER_BITS | second) << PARAMETER_BITS) | first
     return parameters << NAME_BITS | name

@@ -1,1 +1,1 @@
-"""Short rows, several of them per warp: rounds, and lanes for segments."""
+"""Short rows, several of them per warp: rounds (and shared_rounds), and lanes for segments."""

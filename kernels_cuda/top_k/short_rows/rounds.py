@@ -1,117 +1,86 @@
-"""Rounds that select one element each, for a small k and rows of up to 1024 elements, several per warp.
+"""Rounds that select one element each: for k <= 8 and rows of up to 512 elements, several of them per warp.
 
-1. Load the row; each of its lanes has up to 32 keys. They move to shared memory, and the lane keeps the first
-   one of each of its groups, the head.
-2. In every round, find the first head of each lane, then of all lanes of the row. Of equal ones, the one with
-   the smallest position is selected, and its position put down in shared memory. Each of some lanes reads one
-   key of its group; the first of those that come after what was selected is the group's next head.
-3. Write the k values and indices. If they are not to be sorted, they come by ascending index: each of the k
-   positions sets a bit, and follows those whose bits come before its own.
+1. Load the row; each of its lanes has up to 32 keys.
+2. In every round, find the largest key of each lane, then of all lanes of the row. Of equal ones, the one
+   with the smallest position is selected. Lane after lane remembers one.
+3. Write the k values and indices. If they are not to be sorted, they come by ascending index: each lane
+   counts how many of the k positions are smaller than its own.
 
-Keys (`aligned_keys`) of 8 and 16 bits make one number with the inverted position, which no other element has.
-Of keys of 32 and 64 bits, lanes keep the positions of their heads.
+Keys (`aligned_keys`) of 8 and 16 bits make one number with the inverted position, which no other element has:
+the next one selected is the largest number below the last one. They stay in registers.
+
+Keys of 32 and 64 bits leave no room for the position. They move to shared memory in groups, and a lane knows
+the first key of each of its groups, the head. What is selected is a head; only its group is read again, and a
+mask tells which of its keys are left.
 
 The rounds take the same time whatever the data. Reads the row once, writes k values and indices.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import vectors_at, warp_maximum
+from kernels_cuda.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.ptx import i64, u32
-from kernels_cuda.runtime.compiler import (
-    device_function,
-    dynamic_shared_array,
-    linked_function,
-    target_capability,
-)
+from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.aligned_keys import register_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
-from kernels_cuda.top_k.shared.long_rows import begin_beside_others
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.rows import row_start
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared.unaligned import extent_function
-from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_THREADS
+from kernels_cuda.top_k.short_rows.rounds_launches import FEW_ROUNDS, ROUNDS_THREADS
 
 _NOWHERE = 0xFFFFFFFF
 # The low half of a number holds the inverted position.
 _POSITIONS = (1 << 16) - 1
-# By the bytes of a lane's keys: ten or eight blocks share a multiprocessor. Older devices might spill.
-_REGISTERS = {64: 48, 128: 64}
-# Keys of a group at most: as many lanes read one each.
-_GROUP_KEYS = 8
+# Selected positions that a lane compares with all others at a time.
+_RANKED_TOGETHER = 4
+# Keys of a group: as many as the largest k, so that no group ever runs empty.
+_GROUP_KEYS = FEW_ROUNDS
 
 
-class Areas(NamedTuple):
-    """Shared memory, in which each lane has a part, and each row what its lanes have.
-
-    Attributes
-    ----------
-    keys : Any
-        All keys of a lane.
-    selected : Any
-        The positions that are selected, in order.
-    marks, n_earlier : Any
-        A word of bits of positions that are selected, and how many are in those of earlier lanes.
-    """
-
-    keys: Any
-    selected: Any
-    marks: Any
-    n_earlier: Any
-
-
-def select_function(element_size: int, n_lanes: int, n_keys: int) -> Any:
-    """Make the device function for rows of up to ``n_lanes * n_keys`` elements; whole warps call it."""
+def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
+    """Make the kernel for rows of up to ``n_lanes * n_keys`` elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     load_element = functions.load_element
     find_row, write_result, pad_results = row_functions(element_size)
     is_narrow = element_size <= 2
-    key_bytes = max(4, element_size)
-    load_key = ptx.LOAD_SHARED[key_bytes]
-    keys_per_vector, _, store_vector = vectors_at(key_type)
+    keys_per_vector, load_vector, store_vector = shared_vectors(key_type)
     per_vector = VECTOR_BYTES // element_size
     n_vectors = n_keys // per_vector
+    n_groups = n_keys // _GROUP_KEYS
+    group_vectors = _GROUP_KEYS // per_vector
+    n_kept = ROUNDS_THREADS * n_keys
     pass_elements = n_lanes * per_vector
-    # A group has the keys of some elements of a lane that follow each other. Its first one's position is that
-    # of any of them without some bits.
-    group_keys = min(_GROUP_KEYS, n_lanes)
-    n_groups = n_keys // group_keys
-    group_elements = min(group_keys, per_vector)
-    group_vectors = group_keys // group_elements
-    group_mask = (n_lanes * n_keys - 1) & ~((group_elements - 1) | (group_vectors - 1) * pass_elements)
     extent_of = extent_function(element_size)
     load_elements, make_keys = register_functions(element_size, n_keys, pass_elements, False)
     last_lane = n_lanes - 1
+    lane_bits = last_lane.bit_length()
+    # A lane remembers so many of the selected positions.
+    n_held = -(-FEW_ROUNDS // n_lanes)
     shuffle_xor = ptx.SHUFFLE_XOR[key_type]
-
-    def over_lanes(choose: Any, shuffle: Any, n_lanes: int) -> Any:
-        """Make the function for the largest or the least of the values of `n_lanes` neighbouring lanes."""
-        n_steps = n_lanes.bit_length() - 1
-
-        @linked_function
-        def chosen(value):
-            for step in range(n_steps):
-                value = choose(value, shuffle(value, u32(1 << step)))
-            return value
-
-        return chosen
 
     if n_lanes == WARP_LANES:
         row_max, row_min = warp_maximum(key_type), ptx.warp_min
-        group_max, group_min = row_max, row_min
     else:
-        row_max, row_min = (
-            over_lanes(max, shuffle_xor, n_lanes),
-            over_lanes(min, ptx.shuffle_xor_u32, n_lanes),
-        )
-        group_max = over_lanes(max, shuffle_xor, group_keys)
-        group_min = over_lanes(min, ptx.shuffle_xor_u32, group_keys)
+
+        @linked_function
+        def row_max(value):
+            """Return the largest value of the lanes of a row."""
+            for step in range(lane_bits):
+                value = max(value, shuffle_xor(value, u32(1 << step)))
+            return value
+
+        @linked_function
+        def row_min(value):
+            """Return the smallest value of the lanes of a row."""
+            for step in range(lane_bits):
+                value = min(value, ptx.shuffle_xor_u32(value, u32(1 << step)))
+            return value
 
     @device_function
     def position_of(lane_first, place):
@@ -125,151 +94,121 @@ def select_function(element_size: int, n_lanes: int, n_keys: int) -> Any:
         last = max(count - whole * pass_elements, lane_first) - lane_first
         return whole * per_vector + min(last, u32(per_vector))
 
-    @linked_function
-    def clear_others(keys, lane_first, n_before, n_live):
-        """Clear the keys of places outside the row; narrow ones make numbers with their positions."""
-        if is_narrow:
+    if is_narrow:
+
+        @linked_function
+        def begin(keys, lane_first, n_before, n_live):
+            """Make numbers of keys and positions; return 0, with which the first round begins."""
             for place in range(n_keys):
                 keys[place] |= _POSITIONS - position_of(lane_first, u32(place))
-        if lane_first < n_before:
-            for place in range(per_vector - 1):
-                if u32(place) < n_before:
-                    keys[place] = key_type(0)
-        if n_live < n_keys:
+            if lane_first < n_before:
+                for place in range(per_vector - 1):
+                    if u32(place) < n_before:
+                        keys[place] = u32(0)
+            if n_live < n_keys:
+                for place in range(n_keys):
+                    if n_live <= place:
+                        keys[place] = u32(0)
+            return u32(0)
+
+        @linked_function
+        def select_next(keys, last):
+            """Return the position of the largest number below `last`, and that number."""
+            # The differences of numbers below it wrap around, and so are larger than those of all others.
+            best = u32(0)
             for place in range(n_keys):
-                if n_live <= place:
-                    keys[place] = key_type(0)
+                best = max(best, keys[place] - last)
+            last += row_max(best)
+            return _POSITIONS - (last & _POSITIONS), last
 
-    @linked_function
-    def begin(keys, heads, positions, row_address, lane_first, n_before):
-        """Move the keys to shared memory, each to its position in the row, and find the heads of groups."""
-        vector = cuda.local.array(keys_per_vector, key_type)
-        for number in range(n_keys // keys_per_vector):
-            for at in range(keys_per_vector):
-                vector[at] = keys[number * keys_per_vector + at]
-            position = position_of(lane_first, u32(number * keys_per_vector))
-            store_vector(vector, row_address + position * u32(key_bytes))
-        for group in range(n_groups):
-            first = group * group_keys
-            heads[group] = keys[first]
-            head_place = u32(first)
-            for place in range(first + 1, first + group_keys):
-                # The least key is also that of places before the row.
-                is_first = not is_narrow and place < per_vector and lane_first + u32(place) <= n_before
-                if keys[place] > heads[group] or is_first:
-                    heads[group] = keys[place]
-                    head_place = u32(place)
-            if not is_narrow:
-                positions[group] = position_of(lane_first, head_place)
-        cuda.syncwarp()
+    else:
 
-    @linked_function
-    def first_head(heads, positions):
-        """Return the first of the heads of a lane's groups, and its position unless it is in the number."""
-        best = heads[0]
-        position = positions[0]
-        for group in range(1, n_groups):
-            if is_narrow:
-                best = max(best, heads[group])
-            elif heads[group] > best or position == _NOWHERE:
-                best = heads[group]
-                position = positions[group]
-        return best, position
+        @linked_function
+        def begin(keys, heads, places, kept, thread, n_live):
+            """Move the keys to shared memory, in groups, and find the heads of these.
 
-    @linked_function
-    def remove(heads, positions, row_address, lane_first, n_before, last):
-        """Find the next head of the group whose head was selected last: ``(key, position)``."""
-        selected_key, selected = last
-        at = u32(cuda.threadIdx.x) & u32(group_keys - 1)
-        group_first = selected & u32(group_mask)
-        position = group_first + at // u32(group_elements) * u32(pass_elements) + at % u32(group_elements)
-        key = load_key(row_address + position * u32(key_bytes))
-        is_left = key < selected_key
-        if not is_narrow:
-            is_left = (is_left or (key == selected_key and position > selected)) and position >= n_before
-        if not is_left:
-            key = key_type(0)
-        best = group_max(key)
-        best_position = u32(_NOWHERE)
-        if not is_narrow:
-            if is_left and key == best:
-                best_position = position
-            best_position = group_min(best_position)
-        for group in range(n_groups):
-            is_next = group_first == position_of(lane_first, u32(group * group_keys))
-            heads[group] = best if is_next else heads[group]
-            if not is_narrow:
-                positions[group] = best_position if is_next else positions[group]
+            Places behind the row hold 0, and come after all elements.
+            """
+            vector = cuda.local.array(keys_per_vector, key_type)
+            if n_live < n_keys:
+                for place in range(n_keys):
+                    if n_live <= place:
+                        keys[place] = key_type(0)
+            for number in range(n_vectors):
+                for at in range(keys_per_vector):
+                    vector[at] = keys[number * keys_per_vector + at]
+                store_vector(vector, kept, thread + u32(number * ROUNDS_THREADS))
+            for group in range(n_groups):
+                first = group * _GROUP_KEYS
+                heads[group] = keys[first]
+                places[group] = u32(first)
+                for place in range(first + 1, first + _GROUP_KEYS):
+                    if keys[place] > heads[group]:
+                        heads[group] = keys[place]
+                        places[group] = u32(place)
 
-    @linked_function
-    def select_all(keys, row, n_rounds, row_address, selected):
-        """Put down the positions of the first `n_rounds` elements of a row.
+        @linked_function
+        def first_head(heads, places):
+            """Return the first of the heads of a lane's groups, and its place."""
+            best = heads[0]
+            place = places[0]
+            for group in range(1, n_groups):
+                if heads[group] > best:
+                    best = heads[group]
+                    place = places[group]
+            return best, place
 
-        `row` is ``(first position of the lane, positions before the row)``.
-        """
-        lane_first, n_before = row
-        heads = cuda.local.array(n_groups, key_type)
-        positions = cuda.local.array(n_groups, u32)
-        begin(keys, heads, positions, row_address, lane_first, n_before)
-        taken = u32(0)
-        while True:
-            best, position = first_head(heads, positions)
-            selected_key = row_max(best)
-            if is_narrow:
-                position = _POSITIONS - (selected_key & _POSITIONS)
-            else:
-                if best != selected_key:
-                    position = u32(_NOWHERE)
-                position = row_min(position)
-            ptx.store_shared_if_u32(selected, position, lane_first == 0)
-            selected += u32(4)
-            taken += 1
-            if taken == n_rounds:
-                break
-            remove(heads, positions, row_address, lane_first, n_before, (selected_key, position))
-        cuda.syncwarp()
+        @linked_function
+        def remove(heads, places, kept, thread, live, place):
+            """Take a head away, and find the next one of its group; return which keys the lane has left."""
+            vector = cuda.local.array(keys_per_vector, key_type)
+            group_keys = cuda.local.array(_GROUP_KEYS, key_type)
+            live &= ~u32(u32(1) << place)
+            group = place // u32(_GROUP_KEYS)
+            first = group * u32(_GROUP_KEYS)
+            for number in range(group_vectors):
+                group_vector = group * u32(group_vectors) + u32(number)
+                load_vector(vector, kept, thread + group_vector * u32(ROUNDS_THREADS))
+                for at in range(keys_per_vector):
+                    group_keys[number * keys_per_vector + at] = vector[at]
+            group_live = live >> first
+            best = key_type(0)
+            best_place = u32(0)
+            for back in range(_GROUP_KEYS):
+                at = _GROUP_KEYS - 1 - back
+                if (group_live & u32(1 << at)) != 0 and group_keys[at] >= best:
+                    best = group_keys[at]
+                    best_place = u32(at)
+            best_place += first
+            for number in range(n_groups):
+                heads[number] = best if group == u32(number) else heads[number]
+                places[number] = best_place if group == u32(number) else places[number]
+            return live
 
-    @linked_function
-    def mark_selected(areas, selected, n_selected, row_first, row_lane):
-        """Set a bit for each position that is selected; lanes have at most 32 keys, and a word each."""
-        own = (row_first + row_lane) << 2
-        ptx.store_shared_u32(areas.marks + own, u32(0))
-        cuda.syncwarp()
-        rank = row_lane
-        while rank < n_selected:
-            position = ptx.load_shared_u32(selected + (rank << 2))
-            word = row_first + (position >> 5)
-            ptx.reduce_or_shared_u32(areas.marks + (word << 2), u32(1) << (position & 31))
-            rank += n_lanes
-        cuda.syncwarp()
-        amount = ptx.popcount_u32(ptx.load_shared_u32(areas.marks + own))
-        ptx.store_shared_u32(areas.n_earlier + own, ptx.warp_inclusive_sum(amount) - amount)
-        cuda.syncwarp()
-
-    @linked_function
-    def select_row(operands, areas, row, p, is_sorted):
-        """Select from the row of some lanes, unless there is none, or it is longer than the launch's rows."""
-        x, windows, values, indices, offsets = operands
-        own = u32(cuda.threadIdx.x)
-        row_lane = own & last_lane
-        row_first = own - row_lane
+    @cuda.jit
+    def rounds_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, is_sorted):
+        ptx.grid_dependency_wait()
+        lane = u32(cuda.threadIdx.x) & 31
+        row_lane = lane & last_lane
+        thread = (p.first + i64(cuda.blockIdx.x)) * ROUNDS_THREADS + i64(cuda.threadIdx.x)
+        row = thread >> lane_bits
         # All lanes take part in all rounds, also those of rows with fewer elements; those of no row read the
         # last one.
         read_row = min(row, p.n_rows - 1)
         base, values, indices, length = find_row(x, windows, values, indices, offsets, read_row, p)
-        is_served = row < p.n_rows and length <= p.window_format.most
-        if not is_served:
-            length = i64(0)
-        # Positions count from the boundary before a row, if there is room for what lies between.
         n_before = u32(0)
-        if p.strides.x == 1:
-            n_before = u32(base & (VECTOR_BYTES - 1)) // u32(element_size)
-        if u32(length) + n_before > n_lanes * n_keys:
-            n_before = u32(0)
-        base -= i64(n_before) * element_size
+        if is_narrow:
+            # Positions count from the boundary before a row, if there is room for what lies between. Wider
+            # keys would need to be told from the last one.
+            if p.strides.x == 1:
+                n_before = u32(base & (VECTOR_BYTES - 1)) // u32(element_size)
+            if u32(length) + n_before > n_lanes * n_keys:
+                n_before = u32(0)
+            base -= i64(n_before) * element_size
         count = u32(length) + n_before
-        n_selected = min(u32(p.k), u32(length))
-        n_rounds = max(ptx.warp_max(n_selected), u32(1))
+        n_rounds = u32(p.k)
+        n_selected = min(n_rounds, u32(length))
+        x_step = p.strides.x * element_size
 
         # Element e of vector v of a lane is at (n_lanes * v + row_lane) * per_vector + e.
         keys = cuda.local.array(n_keys, key_type)
@@ -277,56 +216,67 @@ def select_function(element_size: int, n_lanes: int, n_keys: int) -> Any:
         n_live = live_places(lane_first, count)
         load_elements(keys, (base, n_before, count), extent_of(x, p), lane_first, n_live, p)
         make_keys(keys, n_vectors, p.key_format)
-        clear_others(keys, lane_first, n_before, n_live)
-        row_address = areas.keys + row_first * u32(n_keys * key_bytes)
-        select_all(keys, (lane_first, n_before), n_rounds, row_address, areas.selected)
+
+        held = cuda.local.array(n_held, u32)
+        if is_narrow:
+            state = begin(keys, lane_first, n_before, n_live)
+            taken = u32(0)
+            while taken < n_rounds:
+                position, state = select_next(keys, state)
+                for number in range(n_held):
+                    if taken == row_lane + u32(number * n_lanes):
+                        held[number] = position
+                taken += 1
+        else:
+            kept = cuda.shared.array(n_kept, key_type, VECTOR_BYTES)
+            heads = cuda.local.array(n_groups, key_type)
+            places = cuda.local.array(n_groups, u32)
+            own = u32(cuda.threadIdx.x)
+            begin(keys, heads, places, kept, own, n_live)
+            live = u32(_NOWHERE)
+            taken = u32(0)
+            while True:
+                best, place = first_head(heads, places)
+                offered = position_of(lane_first, place)
+                if best != row_max(best):
+                    offered = u32(_NOWHERE)
+                position = row_min(offered)
+                for number in range(n_held):
+                    if taken == row_lane + u32(number * n_lanes):
+                        held[number] = position
+                taken += 1
+                if taken == n_rounds:
+                    break
+                if position == offered:
+                    live = remove(heads, places, kept, own, live, place)
+
+        ranks = cuda.local.array(n_held, u32)
+        for number in range(n_held):
+            ranks[number] = row_lane + u32(number * n_lanes)
         if is_sorted == 0:
-            mark_selected(areas, areas.selected, n_selected, row_first, row_lane)
+            for number in range(n_held):
+                if ranks[number] >= n_selected:
+                    held[number] = u32(_NOWHERE)
+                ranks[number] = u32(0)
+            row_first = lane & ~u32(last_lane)
+            for first in range(0, FEW_ROUNDS, _RANKED_TOGETHER):
+                if n_rounds > first:
+                    for taken in range(first, first + _RANKED_TOGETHER):
+                        position = ptx.shuffle_from_u32(
+                            held[taken // n_lanes], row_first + u32(taken % n_lanes)
+                        )
+                        for number in range(n_held):
+                            ranks[number] += u32(position < held[number])
 
         # Found anew: it would cost a register while elements are selected.
         start = row_start(windows, offsets, read_row, p) - i64(n_before)
         outputs = RowIndices(indices.address, start)
-        rank = row_lane
-        while rank < n_selected:
-            position = ptx.load_shared_u32(areas.selected + (rank << 2))
-            place = rank
-            if is_sorted == 0:
-                word = row_first + (position >> 5)
-                before = ptx.load_shared_u32(areas.marks + (word << 2)) & ((u32(1) << (position & 31)) - 1)
-                place = ptx.load_shared_u32(areas.n_earlier + (word << 2)) + ptx.popcount_u32(before)
-                place -= ptx.load_shared_u32(areas.n_earlier + (row_first << 2))
-            element = load_element(base + i64(position) * p.strides.x * element_size)
-            write_result(values, outputs, place, element, i64(position), p)
-            rank += n_lanes
-        if is_served:
+        for number in range(n_held):
+            if row < p.n_rows and row_lane + u32(number * n_lanes) < n_selected:
+                position = i64(held[number])
+                element = load_element(base + position * x_step)
+                write_result(values, outputs, ranks[number], element, position, p)
+        if row < p.n_rows:
             pad_results(values, outputs, n_selected + row_lane, n_lanes, p.k, p)
-
-    return select_row
-
-
-def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
-    """Make the kernel for rows of up to ``n_lanes * n_keys`` elements."""
-    key_type = element_functions(element_size).key_type
-    select_row = select_function(element_size, n_lanes, n_keys)
-    n_kept = ROUNDS_THREADS * n_keys
-    lane_bits = n_lanes.bit_length() - 1
-    registers = _REGISTERS[n_keys * max(4, element_size)] if target_capability() >= (9, 0) else None
-
-    @cuda.jit(max_registers=registers)
-    def rounds_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, is_sorted):
-        if p.window_format.most < p.axis_size:
-            begin_beside_others()
-        else:
-            ptx.grid_dependency_wait()
-        own = u32(cuda.threadIdx.x)
-        row = ((p.first + i64(cuda.blockIdx.x)) * ROUNDS_THREADS + i64(own)) >> lane_bits
-        # The positions of several rows lie in different banks.
-        selected = ptx.shared_address(dynamic_shared_array(u32))
-        selected += (own >> lane_bits) * (u32(p.k) | 1) << 2
-        keys = ptx.shared_address(cuda.shared.array(n_kept, key_type, VECTOR_BYTES))
-        marks = ptx.shared_address(cuda.shared.array(ROUNDS_THREADS, u32))
-        n_earlier = ptx.shared_address(cuda.shared.array(ROUNDS_THREADS, u32))
-        operands = x, windows, values, indices, offsets
-        select_row(operands, Areas(keys, selected, marks, n_earlier), row, p, is_sorted)
 
     return rounds_top_k

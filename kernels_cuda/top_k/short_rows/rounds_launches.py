@@ -1,4 +1,4 @@
-"""The launches of `rounds`, and what they and its kernel agree on."""
+"""The launches of `rounds`, and what they and its two kernels agree on: `rounds` and `shared_rounds`."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,13 +7,16 @@ from kernels_cpu.integers import ceil_div
 from kernels_cpu.plan_words import Words, put_value
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.problem import Selection
-from kernels_cuda.top_k.shared.kernel_keys import ROUNDS, kernel_key
+from kernels_cuda.top_k.shared.kernel_keys import ROUNDS, SHARED_ROUNDS, kernel_key
 from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
 from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES
 
 ROUNDS_THREADS = 128
 # All rounds take the same time: other algorithms find a larger k faster, even in the shortest rows.
 ROUNDS_LARGEST_K = 64
+# Up to this k and this length, registers hold all that rounds need; this is faster where there are few rows.
+FEW_ROUNDS = 8
+FEW_ROUNDS_LONGEST_ROW = 512
 # Segments of up to this length have a launch of their own, beside those of the longer ones, if there are more
 # than so many for each multiprocessor, and if k is at most the last of these.
 SHORT_SEGMENT = 256
@@ -53,9 +56,11 @@ ROUNDS_SHAPES = {
 
 def rounds_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size."""
-    factory = "short_rows.rounds:rounds_kernel"
+    few_rounds = [rounds_shape(element_size, _SHORT_ROW << bits) for bits in range(4)]
+    for shape in few_rounds:
+        yield variant("rounds", "short_rows.rounds:rounds_kernel", element_size, *shape)
     for shape in ROUNDS_SHAPES[element_size]:
-        yield variant("rounds", factory, element_size, *shape)
+        yield variant("shared_rounds", "short_rows.shared_rounds:shared_rounds_kernel", element_size, *shape)
 
 
 def rounds_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
@@ -64,10 +69,13 @@ def rounds_launches(problem: Words, device: Words, selection: Selection, out: Wo
     if axis_size > longest_row(selection.element_size) or selection.k > ROUNDS_LARGEST_K:
         return UNSERVED
     shape = rounds_shape(selection.element_size, axis_size)
-    kernel = kernel_key(ROUNDS, selection.element_size, shape.n_lanes, shape.n_keys)
     block_rows = ROUNDS_THREADS // shape.n_lanes
-    # Positions of what is selected.
-    n_bytes = 4 * block_rows * (selection.k | 1)
+    if selection.k <= FEW_ROUNDS and selection.axis_size <= FEW_ROUNDS_LONGEST_ROW:
+        name, n_bytes = ROUNDS, 0
+    else:
+        # Positions of what is selected.
+        name, n_bytes = SHARED_ROUNDS, 4 * block_rows * (selection.k | 1)
+    kernel = kernel_key(name, selection.element_size, shape.n_lanes, shape.n_keys)
     sizes = Sizes(ceil_div(selection.n_rows, block_rows), ROUNDS_THREADS, n_bytes, 1)
     begin_rows(problem, device, selection, out, kernel, sizes)
     put_value(out, 1 - selection.is_by_index)
