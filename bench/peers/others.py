@@ -220,3 +220,19 @@ def _(task: Task) -> Call:
         return sampling.top_p_sampling_from_probs(probabilities, top_p)
 
     return draw
+
+
+@contender("vllm.sample", SAMPLE, (CUDA,), "int64; its native sampler, with the softmax; new outputs")
+def _(task: Task) -> Call:
+    torch, sampler = libraries.module("torch"), libraries.module("vllm.v1.sample.ops.topk_topp_sampler")
+    x, k, top_p = to_torch(task.x), task.workload.k, task.workload.top_p
+    rows = x.shape[0]
+    counts = torch.full((rows,), k, device=x.device) if k else None
+    shares = torch.full((rows,), top_p, device=x.device) if top_p < 1 else None
+
+    def draw() -> Any:
+        # The filter writes to the logits, and takes float32.
+        kept = sampler.apply_top_k_top_p(x.to(torch.float32, copy=True), counts, shares)
+        return sampler.random_sample(torch.softmax(kept, -1, dtype=torch.float32), {})
+
+    return draw
