@@ -31,7 +31,8 @@ LENGTHS = range(1000, 9000)  # of the loop that is compiled
 COMPILED, FOUND = 3, 9  # processes
 CLOCK = HostClock(threads=1)
 RNG = np.random.default_rng(0)
-# What makes the arrays of the n-th size, the call, which takes `out`, and the library's own function.
+# The first function makes the arrays of the n-th size, the second, which takes `out`, is timed, and the third
+# is the one that the library itself has.
 SMALL_CALLS: dict[str, tuple[Callable[[int], Any], Callable[..., Any], Callable[..., Any]]] = {
     "top_k": (
         lambda n: (RNG.standard_normal((3, 70 + n)).astype("float32"),),

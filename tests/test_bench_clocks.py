@@ -25,7 +25,7 @@ class Gpu:
         self.now += of_host
         self.free_at = max(self.now, self.free_at) + seconds
 
-    # What the clock uses of torch.cuda.
+    # The clock uses these functions of torch.cuda.
 
     def synchronize(self):
         self.now = max(self.now, self.free_at)

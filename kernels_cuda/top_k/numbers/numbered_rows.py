@@ -45,7 +45,7 @@ def find_numbers(base, row_indices, length, numbers, tables, row, m):
 
 @device_function
 def first_of_tile(thread):
-    """Return which element of a tile a thread has first: from each to the next it is a warp's lanes."""
+    """Return the first element of a thread in a tile; its others follow, `WARP_LANES` apart."""
     return (thread >> 5) * u32(ITEMS_PER_THREAD * WARP_LANES) + (thread & 31)
 
 

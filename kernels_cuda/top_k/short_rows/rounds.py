@@ -21,17 +21,18 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import shared_vectors, warp_maximum
+from kernels_cuda.cooperate import shared_vectors
 from kernels_cuda.ptx import i64, u32
-from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.shared.aligned_keys import register_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.rows import row_start
-from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 from kernels_cuda.top_k.shared.unaligned import extent_function
 from kernels_cuda.top_k.short_rows.rounds_launches import FEW_ROUNDS, ROUNDS_THREADS
+from kernels_cuda.top_k.short_rows.row_lanes import extremes_of_lanes, place_functions
 
 _NOWHERE = 0xFFFFFFFF
 # The low half of a number holds the inverted position.
@@ -62,37 +63,8 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     lane_bits = last_lane.bit_length()
     # A lane remembers so many of the selected positions.
     n_held = -(-FEW_ROUNDS // n_lanes)
-    shuffle_xor = ptx.SHUFFLE_XOR[key_type]
-
-    if n_lanes == WARP_LANES:
-        row_max, row_min = warp_maximum(key_type), ptx.warp_min
-    else:
-
-        @linked_function
-        def row_max(value):
-            """Return the largest value of the lanes of a row."""
-            for step in range(lane_bits):
-                value = max(value, shuffle_xor(value, u32(1 << step)))
-            return value
-
-        @linked_function
-        def row_min(value):
-            """Return the smallest value of the lanes of a row."""
-            for step in range(lane_bits):
-                value = min(value, ptx.shuffle_xor_u32(value, u32(1 << step)))
-            return value
-
-    @device_function
-    def position_of(lane_first, place):
-        """Return where in the row a lane's key number `place` is."""
-        return lane_first + place // u32(per_vector) * u32(pass_elements) + place % u32(per_vector)
-
-    @linked_function
-    def live_places(lane_first, count):
-        """Return how many places of a lane are in the row: its first ones."""
-        whole = count // pass_elements
-        last = max(count - whole * pass_elements, lane_first) - lane_first
-        return whole * per_vector + min(last, u32(per_vector))
+    row_max, row_min = extremes_of_lanes(key_type, n_lanes)
+    position_of, live_places = place_functions(n_lanes, per_vector)
 
     if is_narrow:
 

@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import vectors_at, warp_maximum
+from kernels_cuda.cooperate import vectors_at
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import (
-    device_function,
     dynamic_shared_array,
     linked_function,
     target_capability,
@@ -38,6 +37,7 @@ from kernels_cuda.top_k.shared.rows import row_start
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared.unaligned import extent_function
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_THREADS
+from kernels_cuda.top_k.short_rows.row_lanes import extremes_of_lanes, place_functions
 
 _NOWHERE = 0xFFFFFFFF
 # The low half of a number holds the inverted position.
@@ -90,42 +90,11 @@ def select_function(element_size: int, n_lanes: int, n_keys: int) -> Any:
     extent_of = extent_function(element_size)
     load_elements, make_keys = register_functions(element_size, n_keys, pass_elements, False)
     last_lane = n_lanes - 1
-    shuffle_xor = ptx.SHUFFLE_XOR[key_type]
-
-    def over_lanes(choose: Any, shuffle: Any, n_lanes: int) -> Any:
-        """Make the function for the largest or the least of the values of `n_lanes` neighbouring lanes."""
-        n_steps = n_lanes.bit_length() - 1
-
-        @linked_function
-        def chosen(value):
-            for step in range(n_steps):
-                value = choose(value, shuffle(value, u32(1 << step)))
-            return value
-
-        return chosen
-
-    if n_lanes == WARP_LANES:
-        row_max, row_min = warp_maximum(key_type), ptx.warp_min
-        group_max, group_min = row_max, row_min
-    else:
-        row_max, row_min = (
-            over_lanes(max, shuffle_xor, n_lanes),
-            over_lanes(min, ptx.shuffle_xor_u32, n_lanes),
-        )
-        group_max = over_lanes(max, shuffle_xor, group_keys)
-        group_min = over_lanes(min, ptx.shuffle_xor_u32, group_keys)
-
-    @device_function
-    def position_of(lane_first, place):
-        """Return where in the row a lane's key number `place` is."""
-        return lane_first + place // u32(per_vector) * u32(pass_elements) + place % u32(per_vector)
-
-    @linked_function
-    def live_places(lane_first, count):
-        """Return how many places of a lane are in the row: its first ones."""
-        whole = count // pass_elements
-        last = max(count - whole * pass_elements, lane_first) - lane_first
-        return whole * per_vector + min(last, u32(per_vector))
+    row_max, row_min = extremes_of_lanes(key_type, n_lanes)
+    group_max, group_min = row_max, row_min
+    if n_lanes < WARP_LANES:
+        group_max, group_min = extremes_of_lanes(key_type, group_keys)
+    position_of, live_places = place_functions(n_lanes, per_vector)
 
     @linked_function
     def clear_others(keys, lane_first, n_before, n_live):
