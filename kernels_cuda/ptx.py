@@ -278,6 +278,9 @@ def _of_doubles(name: str) -> Any:
 
 
 add_down_f64, subtract_f64 = _of_doubles("add.rz"), _of_doubles("sub.rn")
+divide_f64 = _of_doubles("div.rn")
+# A float that is not negative, without its fraction.
+integer_of_f64 = instruction(u64, [u64], "{ .reg .f64 a; mov.b64 a, $1; cvt.rzi.u64.f64 $0, a; }", PURE)
 
 
 def _exponent(kind: Any, bits: int, converted: str) -> Any:

@@ -86,6 +86,7 @@ PLACES = {
     "Target": "kernels_cuda.runtime.variant:Target",
     "launch": "kernels_cuda.runtime.launch",
     "compiler": "kernels_cuda.runtime.compiler",
+    "ptx": "kernels_cuda.ptx",
     "cuda_package": "kernels_cuda",
     "device_words": "kernels_cuda.device_words",
     "top_k_dispatch": "kernels_cuda.top_k.dispatch",

@@ -1,5 +1,8 @@
 """The kernel of `sample` for GPUs, interpreted: its tokens, its accesses and its barriers."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -10,8 +13,10 @@ from tests import inside, sampling
 from tests.data import random, storage
 from tests.inside import PARAMETERS, Options, SampleCall, data_type_of_numpy, sample_problem, split
 from tests.interpreter.device import interpreted
+from tests.interpreter.machine import Machine, Sizes
 from tests.interpreter.memory import GlobalMemory
 from tests.interpreter.problems import aligned
+from tests.interpreter.program import parse
 from tests.marks import exhaustive, nightly
 
 kernels = inside.cuda_kernels("sample")
@@ -132,3 +137,44 @@ def test_float64_far_apart():
     for options in ({}, {"top_p": 0.95}, {"k": 3, "top_p": 0.99}):
         expected = sampling.sample(x, seeds, temperature=3.0, **options)
         assert np.array_equal(drawn(x, BLOCK, seeds=seeds, temperature=3.0, **options), expected), options
+
+
+def temperatures():
+    """Return some at which a quotient of floats may be rounded to the next integer, and any others."""
+    rng = random("factors")
+    digits = [2**52, 2**52 + 1, 2**53 - 2, 2**53 - 1, *rng.integers(2**52, 2**53, 1000).tolist()]
+    most = (sampling.LOG2_E << 36) // 2**52
+    for quotient in rng.integers(most // 2 + 1, most, 1000).tolist():
+        nearest = (sampling.LOG2_E << 36) // quotient
+        digits += [each for each in range(nearest - 1, nearest + 2) if 2**52 <= each < 2**53]
+    scales = [math.ldexp(1.0, exponent) for exponent in (-1074, -1022, -60, 0, 900)]
+    found = np.outer(np.array(digits, "float64"), scales).ravel()
+    return np.append(found, [5e-324, 0, -0.0, -1, np.inf, -np.inf, np.nan])
+
+
+def expected_factor(temperature):
+    """Return log2(e) * 2^98 / m, rounded down, of a temperature m * 2^e; none where it divides nothing."""
+    if not 0 < temperature < np.inf:
+        return 0
+    mantissa, _ = math.frexp(temperature)
+    return int(Fraction(sampling.LOG2_E << 36) / Fraction(mantissa * 2**53))
+
+
+def test_factors_of_temperatures():
+    """A GPU finds them by floats, and the definition by integers."""
+    cuda, ptx = inside.compiler.cuda, inside.ptx
+    arithmetic = inside.cuda_kernels("sample", "arithmetic").ARITHMETIC
+
+    @cuda.jit
+    def factors(given, found):
+        place = 8 * (cuda.blockIdx.x * 128 + cuda.threadIdx.x)
+        digits, exponent = arithmetic.temperature_of(ptx.read_u64(given + place), 64, 52)
+        ptx.store_u64(found + place, arithmetic.factor_of(digits, exponent))
+
+    given = temperatures()
+    given = np.append(given, np.ones(-len(given) % 128))
+    found, memory = np.zeros(given.size, np.int64), GlobalMemory()
+    program = parse(inside.compiler.compile_ptx(factors, "factors", (9, 0)))
+    Machine(program, memory, Sizes(given.size // 128, 128, 1), [memory.add(given), memory.add(found)]).run()
+    memory.settle()
+    assert found.tolist() == [expected_factor(each) for each in given.tolist()]

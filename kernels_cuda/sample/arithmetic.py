@@ -1,8 +1,8 @@
 """The integer arithmetic of sampling for GPUs, and the table of powers that it reads.
 
-`ARITHMETIC` is that of the CPU. Loops over elements weigh in floats of 64 bits instead, each of whose
-operations is exact or rounds where the definition does: integers below 2^53 are such floats, and one to which
-a number is added in the binade of 2^52 units rounds that number to these units.
+`ARITHMETIC` is that of the CPU, except for one division. Loops over elements weigh in floats of 64 bits
+instead, each of whose operations is exact or rounds where the definition does: integers below 2^53 are such
+floats, and one to which a number is added in the binade of 2^52 units rounds that number to these units.
 
 - `Weighing.origin` plus x is 1.5 * 2^52 units of differences minus D, so `exponent` of `ptx` finds, by one
   multiplication of that with `factor` and the addition of `top`, 1.5 * 2^52 minus Y. Its upper word is a
@@ -36,7 +36,10 @@ _TOP = _FLOAT_BIAS + 52 << 52 | 1 << 51  # 1.5 * 2^52
 EMPTY_SUM = _FLOAT_BIAS + 52 << 52
 """The bits of a sum of no weights. It has room for 2^15."""
 _INDEX_SHIFT = 52 - TABLE_BITS
-_WORDS = N_POWERS * COPIES // THREADS
+_PER_POWER = THREADS // N_POWERS
+_DIVIDEND = LOG2_E << 36
+"""What a temperature's digits divide for C."""
+_DIVIDEND_LOW, _DIVIDEND_FLOAT = _DIVIDEND & ((1 << 64) - 1), int(np.float64(_DIVIDEND).view(np.uint64))
 
 
 def _bits_of_float(digits: int, exponent: int) -> int:
@@ -78,7 +81,21 @@ def _power_of(powers, number):
     return i64((ptx.multiply_high_u64(power, u64(4 * FULL << 3)) + 1) >> 1)
 
 
-ARITHMETIC: Any = sampling.arithmetic(called_function, _product, _power_of)
+@called_function
+def _factor_of(digits, exponent):
+    """Do what `sampling` does in five divisions of integers, by one of floats."""
+    factor = i64(0)
+    if digits >= 0 and exponent < 1 << 15:
+        # Rounded to units of 2^-7 or 2^-6. That the dividend is too small takes less than 2^-9 from it.
+        quotient = ptx.divide_f64(u64(_DIVIDEND_FLOAT), ptx.f64_of_integer(u64(digits)))
+        factor = i64(ptx.integer_of_f64(quotient))
+        # So it may have reached the next integer, but cannot have fallen below its own.
+        if i64(u64(_DIVIDEND_LOW) - u64(factor) * u64(digits)) < 0:
+            factor -= 1
+    return factor
+
+
+ARITHMETIC: Any = sampling.arithmetic(called_function, _product, _power_of)._replace(factor_of=_factor_of)
 """The functions of `sampling`; where they take powers, any number will do."""
 N_SCALE = len(Scale._fields)
 
@@ -90,18 +107,12 @@ def fill_powers(powers, thread):
     They are floats, from whose exponents their numbers are subtracted: `add` adds an index together with the
     whole part of -Y.
     """
-    number = thread & ((1 << TABLE_BITS) - 1)
+    number = thread // u32(_PER_POWER)
     word = ptx.f64_of_integer(u64(_power_of(0, number))) - (u64(2) << 52) - (u64(number) << _INDEX_SHIFT)
-    if thread < N_POWERS:
-        powers[thread] = i64(word)
-    cuda.syncthreads()
-    words = cuda.local.array(_WORDS, i64)
-    for i in range(_WORDS):
-        words[i] = powers[(thread + i * THREADS) // u32(COPIES)]
-    cuda.syncthreads()
-    # Neighbouring threads write to neighbouring places: those of a power would be in one bank.
-    for i in range(_WORDS):
-        powers[thread + i * THREADS] = words[i]
+    # Several threads have the same power. At a time, 16 lanes write 16 different copies, which use all banks.
+    for i in range(COPIES // _PER_POWER):
+        copy = (thread + i * _PER_POWER) & (COPIES - 1)
+        powers[number * COPIES + copy] = i64(word)
     cuda.syncthreads()
 
 
