@@ -37,7 +37,7 @@ def listed_kernel(element_size: int) -> Any:
         lane = thread & 31
         row = i64(cuda.blockIdx.x) * LISTED_WARPS + i64(thread >> 5)
         find_row(min(row, p.n_rows - 1), x, given, output, p, far, addresses)
-        request = request_of(addresses, p, True)
+        request = request_of(addresses, p)
         # No launch of this plan writes the parameters.
         ptx.grid_dependency_wait()
         if row < p.n_rows and 0 < request.count <= p.n_listed:

@@ -16,7 +16,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import called_function, device_function
 from kernels_cuda.sample.arithmetic import ARITHMETIC
-from kernels_cuda.sample.parameters import NARROW_DEPTH, Dimension, Given
+from kernels_cuda.sample.parameters import NARROW_DEPTH, THREADS, Dimension, Given
 
 _INFINITE = 1 << 20
 """The exponent of an infinite temperature, or more."""
@@ -78,7 +78,8 @@ class Request(NamedTuple):
     factor: Any
 
 
-N_REQUEST = len(Request._fields)
+N_REQUEST = 9
+"""Integers in shared memory for a `Request`: of the random word, the temperature and the filters."""
 
 
 @device_function
@@ -88,53 +89,76 @@ def count_of(addresses, p):
 
 
 @device_function
-def request_of(addresses, p, is_filtered):
-    """Return the parameters of a row, by the addresses of those that are arrays.
-
-    k, top_p and min_p are only read where rows are filtered.
-    """
+def _word_of(addresses, p):
+    """Return both halves of the random word."""
     seed = _integer(addresses[2 + SEED], p.formats.seed, p.values.seed)
     step = _integer(addresses[2 + STEP], p.formats.step, p.values.step)
-    low, high = ARITHMETIC.random_word(seed, step)
+    return ARITHMETIC.random_word(seed, step)
+
+
+@device_function
+def _temperature_of(addresses, p):
+    """Return the factor and the exponent, and whether the first element in order is taken."""
     bits, width, mantissa = _real(addresses[2 + TEMPERATURE], p.formats.temperature, p.values.temperature)
-    temperature, exponent = ARITHMETIC.temperature_of(bits, width, mantissa)
-    factor = ARITHMETIC.factor_of(temperature, exponent)
-    count, top_p, top_p_exponent, least = i64(0), i64(-1), i64(0), i64(1)
-    if is_filtered:
-        count = count_of(addresses, p)
-        bits, width, mantissa = _real(addresses[2 + TOP_P], p.formats.top_p, p.values.top_p)
-        top_p, top_p_exponent = ARITHMETIC.share_of(bits, width, mantissa, -1)
-        bits, width, mantissa = _real(addresses[2 + MIN_P], p.formats.min_p, p.values.min_p)
-        min_p, min_p_exponent = ARITHMETIC.share_of(bits, width, mantissa, 0)
-        least = ARITHMETIC.share(min_p, min_p_exponent, FULL)
-    if temperature < 0:
+    digits, exponent = ARITHMETIC.temperature_of(bits, width, mantissa)
+    return ARITHMETIC.factor_of(digits, exponent), exponent, i64(digits < 0)
+
+
+@device_function
+def _filters_of(addresses, p):
+    """Return k, top_p with its exponent, and the least weight."""
+    count = count_of(addresses, p)
+    bits, width, mantissa = _real(addresses[2 + TOP_P], p.formats.top_p, p.values.top_p)
+    top_p, top_p_exponent = ARITHMETIC.share_of(bits, width, mantissa, -1)
+    bits, width, mantissa = _real(addresses[2 + MIN_P], p.formats.min_p, p.values.min_p)
+    min_p, min_p_exponent = ARITHMETIC.share_of(bits, width, mantissa, 0)
+    return count, top_p, top_p_exponent, ARITHMETIC.share(min_p, min_p_exponent, FULL)
+
+
+@device_function
+def _joined(word, temperature, filters, p):
+    """Return the `Request` of a row by its parts."""
+    low, high = word
+    factor, exponent, is_greedy = temperature
+    count, top_p, top_p_exponent, least = filters
+    is_counted = i64(0 < count < p.n and is_greedy == 0)
+    if is_greedy != 0:
         low, high, exponent, least = i64(0), i64(0), i64(_INFINITE), i64(FULL + 1)
         top_p = i64(-1)
-    is_counted = i64(0 < count < p.n and temperature >= 0)
     return Request(is_counted, count, low, high, exponent, top_p, top_p_exponent, least, factor)
 
 
 @device_function
-def put_request(request, asked, first):
-    """Write the parameters of a row to a shared array."""
-    for i in range(N_REQUEST):
-        asked[first + i] = i64(request[i])
+def request_of(addresses, p):
+    """Return the parameters of a row, by the addresses of those that are arrays."""
+    return _joined(_word_of(addresses, p), _temperature_of(addresses, p), _filters_of(addresses, p), p)
 
 
 @device_function
-def request_in(asked, first):
+def put_request(addresses, p, is_filtered, thread, asked, first):
+    """Write the parameters of a row to a shared array, where `request_in` finds them after a barrier.
+
+    The block's last three warps write a part each, and others nothing. k, top_p and min_p are only read where
+    rows are filtered.
+    """
+    if thread >= THREADS - 32:
+        asked[first], asked[first + 1], asked[first + 2] = _temperature_of(addresses, p)
+    elif thread >= THREADS - 64:
+        asked[first + 3], asked[first + 4] = _word_of(addresses, p)
+    elif is_filtered and thread >= THREADS - 96:
+        found = _filters_of(addresses, p)
+        asked[first + 5], asked[first + 6], asked[first + 7], asked[first + 8] = found
+
+
+@device_function
+def request_in(asked, first, p, is_filtered):
     """Return the parameters of a row from a shared array."""
-    return Request(
-        asked[first],
-        asked[first + 1],
-        asked[first + 2],
-        asked[first + 3],
-        asked[first + 4],
-        asked[first + 5],
-        asked[first + 6],
-        asked[first + 7],
-        asked[first + 8],
-    )
+    temperature = asked[first], asked[first + 1], asked[first + 2]
+    word = asked[first + 3], asked[first + 4]
+    filters = i64(0), i64(-1), i64(0), i64(1)
+    if is_filtered:
+        filters = asked[first + 5], asked[first + 6], asked[first + 7], asked[first + 8]
+    return _joined(word, temperature, filters, p)
 
 
 @device_function

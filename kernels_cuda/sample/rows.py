@@ -26,7 +26,6 @@ from kernels_cuda.sample.requests import (
     put_request,
     put_token,
     request_in,
-    request_of,
 )
 from kernels_cuda.sample.selected import selected_functions
 from kernels_cuda.sample.shared import team_functions
@@ -75,12 +74,12 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
                     fill_powers(powers, thread)  # ends with a barrier
                     is_ready = True
                 at = addresses[0]
-                # By one warp, while the others begin to read.
-                if thread == THREADS - 32:
-                    put_request(request_of(addresses, p, True), asked, 0)
+                # By some warps, while the others begin to read.
+                if thread & 31 == 0:
+                    put_request(addresses, p, True, thread, asked, 0)
                 own = keys.largest(at, p, rank, thread)
                 largest = keys.team_largest(own, thread, arrays)
-                request = request_in(asked, 0)
+                request = request_in(asked, 0, p, True)
                 token = i64(-1)
                 if u64(largest) > u64(bias) - u64(p.infinity):
                     value = keys.value_of(keys.element_of(largest), p)

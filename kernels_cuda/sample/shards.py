@@ -21,7 +21,6 @@ from kernels_cuda.sample.requests import (
     put_request,
     put_token,
     request_in,
-    request_of,
 )
 from kernels_cuda.sample.shared import team_functions, warp_sum
 from kernels_cuda.sample.unfiltered import chunk_functions
@@ -77,10 +76,10 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
         while row < p.n_rows:
             find_row(row, x, given, output, p, far, addresses)
             at = addresses[0]
-            if thread == 0:
-                put_request(request_of(addresses, p, True), asked, 0)
+            if lane == 0:
+                put_request(addresses, p, True, thread, asked, 0)
             team.meet()
-            request = request_in(asked, 0)
+            request = request_in(asked, 0, p, True)
             count = request.count
             is_mine = number == 0
             found = u64(0)

@@ -37,7 +37,6 @@ from kernels_cuda.sample.requests import (
     put_request,
     put_token,
     request_in,
-    request_of,
 )
 from kernels_cuda.sample.shared import (
     team_functions,
@@ -270,9 +269,8 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
                 far,
                 addresses,
             )
-            # By one warp, while the others begin to read.
-            if thread >= THREADS - 32:
-                put_request(request_of(addresses, p, False), asked, lane * N_REQUEST)
+            # By some warps, while the others begin to read.
+            put_request(addresses, p, False, thread, asked, lane * N_REQUEST)
             slot = u32(0)
             while slot < _ROWS and row < p.n_rows:
                 at = i64(ptx.shuffle_from_u64(u64(addresses[0]), slot))
@@ -284,7 +282,7 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
                     token = ~u64(0)
                     team.meet()
                 else:
-                    request = request_in(asked, slot * N_REQUEST)
+                    request = request_in(asked, slot * N_REQUEST, p, False)
                     value = keys.value_of(keys.element_of(largest), p)
                     weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)
                     vector, end, n_groups, per_chunk = chunks_of.divide(at, p, rank, thread)
