@@ -206,18 +206,17 @@ def _(task: Task) -> Call:
     return draw
 
 
-@contender("flashinfer.sampling", SAMPLE, (CUDA,), "int32; with the softmax that it needs; new outputs")
+@contender("flashinfer.sampling", SAMPLE, (CUDA,), "int32; top_p alone after its softmax; new outputs")
 def _(task: Task) -> Call:
-    torch, sampling = libraries.module("torch"), libraries.module("flashinfer").sampling
-    x, k, top_p = to_torch(task.x), task.workload.k, task.workload.top_p
+    sampling, x = libraries.module("flashinfer").sampling, to_torch(task.x)
+    k, top_p = task.workload.k, task.workload.top_p
 
     def draw() -> Any:
-        if not k and top_p == 1:
-            return sampling.sampling_from_logits(x)
-        probabilities = torch.softmax(x, -1, dtype=torch.float32)
         if k:
-            return sampling.top_k_top_p_sampling_from_probs(probabilities, k, top_p)
-        return sampling.top_p_sampling_from_probs(probabilities, top_p)
+            return sampling.top_k_top_p_sampling_from_logits(x, k, top_p)
+        if top_p == 1:
+            return sampling.sampling_from_logits(x)
+        return sampling.top_p_sampling_from_probs(sampling.softmax(x), top_p)
 
     return draw
 
