@@ -25,7 +25,7 @@ Record = Mapping[str, Any]
 
 PACKAGES = (
     *("numpy", "numba", "numba-cuda", "torch", "onnxruntime", "jax", "bottleneck"),
-    *("cupy-cuda13x", "cupy-cuda12x", "flashinfer-python", "cuda-cccl", "sglang", "triton"),
+    *("cupy-cuda13x", "cupy-cuda12x", "flashinfer-python", "cuda-cccl", "sglang", "triton", "vllm"),
 )
 # They sort whole rows, and are asked where that is what a user would do. Old files have CuPy's.
 SORTS = ("torch.sort", "cupy.argsort")

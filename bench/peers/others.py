@@ -230,8 +230,9 @@ def _(task: Task) -> Call:
     shares = torch.full((rows,), top_p, device=x.device) if top_p < 1 else None
 
     def draw() -> Any:
-        # The filter writes to the logits, and takes float32.
-        kept = sampler.apply_top_k_top_p(x.to(torch.float32, copy=True), counts, shares)
+        # The filter takes float32, and writes to the logits, which other calls need.
+        logits = x.to(torch.float32, copy=bool(k) or top_p < 1)
+        kept = sampler.apply_top_k_top_p(logits, counts, shares)
         return sampler.random_sample(torch.softmax(kept, -1, dtype=torch.float32), {})
 
     return draw
