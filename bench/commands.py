@@ -215,6 +215,7 @@ def choices(
     algorithm the chosen one takes: of all problems, and of a fifth of them if the table lacks these.
     Kernels are compiled when they first run: `dmlops warmup --device cuda` does it beforehand.
     """
+    end = time.monotonic() + seconds
     from bench import choice_table, choices  # noqa: PLC0415 - it needs torch
     from kernels_cuda.top_k import ALGORITHMS  # noqa: PLC0415
 
@@ -227,4 +228,4 @@ def choices(
         if add_to is None:
             fail(f"--algorithm: got {name!r} alone; --add-to must name the file that its times are added to")
     asked = choices.problems(element_size, k, rows, length)
-    out.print(f"\nwritten: {choices.search(seconds, asked, algorithm or (), add_to)}")
+    out.print(f"\nwritten: {choices.search(end - time.monotonic(), asked, algorithm or (), add_to)}")
