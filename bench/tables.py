@@ -7,7 +7,6 @@ The fastest peer of a workload is that of all files: `bench.records`.
 
 import json
 import re
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import product
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import Contract
-from bench.records import CONTESTS, Timed, ratio, rows_of, seconds_of, standings
+from bench.records import CONTESTS, Timed, extent, ratio, rows_of, seconds_of, standings
 from bench.workloads import BY_INDEX
 
 ROOT = Path(__file__).parents[1]
@@ -162,11 +161,6 @@ def _table(file: str, unit: str, names: Iterable[str], n_lowest: int = 0, *, is_
     return f"{where(file)}:\n\n{_times(timed, unit)}{below}"
 
 
-def _summary(ratios: Sequence[float]) -> tuple[object, ...]:
-    extent = (min(ratios), statistics.median(ratios), max(ratios))
-    return len(ratios), sum(each >= 1 for each in ratios), *map(ratio, extent)
-
-
 def _grouped(pairs: Iterable[tuple[Any, float]]) -> dict[Any, list[float]]:
     groups: dict[Any, list[float]] = {}
     for group, each in pairs:
@@ -176,7 +170,7 @@ def _grouped(pairs: Iterable[tuple[Any, float]]) -> dict[Any, list[float]]:
 
 def _summaries(heads: Sequence[str], pairs: Iterable[tuple[tuple[str, ...], float]]) -> str:
     """Return the extent of the ratios of each group, in the order in which the groups first come."""
-    rows = ((*group, *_summary(ratios)) for group, ratios in _grouped(pairs).items())
+    rows = ((*group, *extent(ratios)) for group, ratios in _grouped(pairs).items())
     return _lines((*heads, *_EXTENT), rows)
 
 
@@ -190,15 +184,16 @@ def _contest(file: str, contract: Contract) -> list[Timed]:
     return sorted(standings(_workloads(file), contract), key=lambda each: each.ratio)
 
 
+def _ranked(file: str, contracts: Iterable[Contract]) -> list[tuple[str, Timed]]:
+    """Return the problems of several contests, the lowest ratio first."""
+    found = [(CONTESTS[contract], each) for contract in contracts for each in _contest(file, contract)]
+    return sorted(found, key=lambda pair: pair[1].ratio)
+
+
 def _contests() -> str:
-    pairs = []
-    for file in LANDSCAPES:
-        # These files know of no kernel that returns indices alone.
-        found = [
-            (CONTESTS[contract], each) for contract in [*Contract][:3] for each in _contest(file, contract)
-        ]
-        found.sort(key=lambda pair: pair[1].ratio)
-        pairs += [((where(file), contest), each.ratio) for contest, each in found]
+    contracts = [*Contract][:3]  # the files know of no kernel that returns indices alone
+    ranked = ((file, *pair) for file in LANDSCAPES for pair in _ranked(file, contracts))
+    pairs = (((where(file), contest), each.ratio) for file, contest, each in ranked)
     return _summaries(("GPU", "Contest", "Problems"), pairs)
 
 
@@ -211,9 +206,7 @@ def _behind() -> str:
 
 def _modern() -> str:
     """Return the contests of the problems of 2026, by application."""
-    found = [(CONTESTS[contract], each) for contract in Contract for each in _contest(CONTESTED, contract)]
-    found.sort(key=lambda pair: pair[1].ratio)
-    pairs = (((each.application, contest), each.ratio) for contest, each in found)
+    pairs = (((each.application, contest), each.ratio) for contest, each in _ranked(CONTESTED, Contract))
     return f"{where(CONTESTED)}:\n\n{_summaries(('Application', 'Contest', 'Problems'), pairs)}"
 
 
@@ -240,7 +233,7 @@ def _ties() -> str:
             faults = (f"{each[name]} of {each['problems']}" for name in ("wrong", "varied"))
             row = (each["contender"], order, "yes" if each["has_values"] else "no", *faults)
             contest = CONTESTS[Contract(each["contract"])]
-            rows.append((*row, each["order"], contest, *map(str, _summary(found)[:4])))
+            rows.append((*row, each["order"], contest, *map(str, extent(found)[:4])))
     rows.sort(key=lambda row: float(str(row[9])))
     heads = ("Kernel", "Asked for", "Values", "Wrong sets", "Bytes varied", "Order", "Contest")
     return _lines((*heads, "Timed", *_EXTENT[:3]), rows)
@@ -248,8 +241,8 @@ def _ties() -> str:
 
 def _speed() -> str:
     stable = [each.ratio for each in _contest(LANDSCAPES[0], Contract.STABLE)]
-    n_stable, _, low, median, high = _summary(stable)
-    n_any, n_ahead, *_ = _summary([each.ratio for each in _contest(LANDSCAPES[1], Contract.ANY)])
+    n_stable, _, low, median, high = extent(stable)
+    n_any, n_ahead, *_ = extent([each.ratio for each in _contest(LANDSCAPES[1], Contract.ANY)])
     # Which of the larger workloads other libraries are faster in.
     larger = [
         f"{row['name']} ({row['best_peer']}, {ratio(row['ratio'])})"

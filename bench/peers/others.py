@@ -137,11 +137,6 @@ def _(task: Task) -> Call:
     return functools.partial(np.tril, _triangle(task))
 
 
-@contender("numpy.where", DIAGONAL, (CPU,), "mask made beforehand; new outputs")
-def _(task: Task) -> Call:
-    return functools.partial(np.where, band_mask(task), np.float32(task.workload.value), task.x)
-
-
 @contender("torch.tril", DIAGONAL, BOTH)
 def _(task: Task) -> Call:
     torch, x = libraries.module("torch"), to_torch(_triangle(task))
@@ -225,9 +220,8 @@ def _(task: Task) -> Call:
 def _(task: Task) -> Call:
     torch, sampler = libraries.module("torch"), libraries.module("vllm.v1.sample.ops.topk_topp_sampler")
     x, k, top_p = to_torch(task.x), task.workload.k, task.workload.top_p
-    rows = x.shape[0]
-    counts = torch.full((rows,), k, device=x.device) if k else None
-    shares = torch.full((rows,), top_p, device=x.device) if top_p < 1 else None
+    counts = torch.full(x.shape[:1], k, device=x.device) if k else None
+    shares = torch.full(x.shape[:1], top_p, device=x.device) if top_p < 1 else None
 
     def draw() -> Any:
         # The filter takes float32, and writes to the logits, which other calls need.
