@@ -11,6 +11,7 @@ import typer
 
 from bench import host as calls
 from bench import records
+from bench.batches import changed_tokens
 from bench.libraries import NotServedError
 from bench.records import Record
 from bench.report import line, print_report
@@ -174,8 +175,6 @@ def host(
 @app.command()
 def batches(device: Device = "cpu") -> None:
     """Draw tokens in a batch, and again in half of it with the same seeds; print the share that differs."""
-    from bench.batches import changed_tokens  # noqa: PLC0415 - for this command only
-
     for filters, contender, shown in changed_tokens(device):
         out.print(f"{filters:20s}{contender:22s}{shown}")
 

@@ -70,11 +70,6 @@ _WORDS = {
     *("Workload", "Contest", "GPU", "Machine", "Operator", "Slowest", "Application", "Call"),
     *("Kernel", "Asked for", "Values", "Order", "Rows", "Compared with"),
 }
-_CUT_OFFS = {
-    "k all, top_p 1.0": "Neither k nor top_p",
-    "k 50, top_p 0.9": "k 50, top_p 0.9",
-    "k all, top_p 0.9": "top_p 0.9",
-}
 _EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
 
 
@@ -289,17 +284,15 @@ def _new_sizes() -> str:
 
 
 def _sampling() -> str:
-    """Return the times of sampling beside those of the fastest peer, by what cuts the rows off."""
-    rows: dict[str, list[str]] = {}
-    heads: dict[str, str] = {}
-    for row in _workloads(SAMPLED):
-        logits, options = row["name"].removeprefix("sample ").split(", ", 1)
-        seconds = seconds_of(row) or 0.0
-        heads.setdefault(_CUT_OFFS[options], row["best_peer"])
-        times = (seconds, seconds * row["ratio"])
-        rows.setdefault(logits, []).extend(three_digits(each * UNITS["us"]) for each in times)
-    names = [name for pair in heads.items() for name in pair]
-    return f"{where(SAMPLED)}, us:\n\n{_lines(('Rows', *names), ((each, *rows[each]) for each in rows))}"
+    """Return the times of dmlops and of every peer in sampling."""
+    rows = _workloads(SAMPLED)
+    names = dict.fromkeys(each["contender"] for row in rows for each in row["outcomes"] if each["seconds"])
+    lines = []
+    for row in rows:
+        times = (seconds_of(row, name) for name in names)
+        figures = (three_digits(each * UNITS["us"]) if each else "" for each in times)
+        lines.append((row["name"].removeprefix("sample "), *figures))
+    return f"{where(SAMPLED)}, us:\n\n{_lines(('Rows', *names), lines)}"
 
 
 def _compared_rows() -> str:
