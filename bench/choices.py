@@ -130,8 +130,8 @@ class Stopwatch:
     """Times plans of any algorithm on the current device, for so many seconds."""
 
     def __init__(self, seconds: float) -> None:
-        self.target = cuda.target(0, "top_k")
         self.end = time.monotonic() + seconds
+        self.target = cuda.target(0, "top_k")
         self.clock = CudaClock()
 
     def plan(self, problem: TimedProblem, algorithm: str | None = None) -> Any:
@@ -186,13 +186,12 @@ def measure(
     asked: Iterable[TimedProblem],
     only: Sequence[str],
     known: Mapping[TimedProblem, Mapping[str, float]],
-) -> list[Choice]:
+) -> Iterator[Choice]:
     """Time all algorithms on problems, as far as there is time, or only those named.
 
     These are timed beside the fastest other one that is known, and what is known of the rest stays. A problem
     of which nothing is known is left out, because one of these would be the fastest whatever it takes.
     """
-    choices = []
     for problem in asked:
         if time.monotonic() > watch.end:
             break
@@ -203,10 +202,11 @@ def measure(
         others = {name: each for name, each in before.items() if name not in only}
         names = [*only, *sorted(others, key=others.__getitem__)[:1]] if only else [*ALGORITHMS]
         try:
-            choices.append(Choice(problem, chosen, others | watch.compare(problem, names)))
+            times = watch.compare(problem, names)
         except RuntimeError as error:
             print(f"FAILED: {problem}: {error}", flush=True)
-    return choices
+        else:
+            yield Choice(problem, chosen, others | times)
 
 
 def search(seconds: float, asked: Iterable[TimedProblem], only: Sequence[str], add_to: Path | None) -> Path:
@@ -216,9 +216,13 @@ def search(seconds: float, asked: Iterable[TimedProblem], only: Sequence[str], a
     """
     watch = Stopwatch(seconds)
     known = {each.problem: each.times for each in load(add_to) if each.times} if add_to else {}
-    found = measure(watch, sorted(asked, key=known.__contains__), only, known)
-    print_losses(found)
-    return write_results(found, torch.cuda.get_device_name(), watch.target, add_to)
+    found: list[Choice] = []
+    try:
+        found.extend(measure(watch, sorted(asked, key=known.__contains__), only, known))
+    finally:  # an interrupted run keeps what it measured
+        print_losses(found)
+        path = write_results(found, torch.cuda.get_device_name(), watch.target, add_to)
+    return path
 
 
 def load(path: Path) -> list[Choice]:

@@ -4,17 +4,17 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from bench import host as calls
 from bench import records
+from bench.batches import changed_tokens
 from bench.libraries import NotServedError
 from bench.records import Record
-from bench.report import line, print_report, why_not
+from bench.report import line, print_report
 from bench.runner import Bench
 from bench.suites import SUITES, Suite
 from bench.sweeps import beyond, compared
@@ -35,11 +35,6 @@ app = typer.Typer(
 )
 
 
-class Where(StrEnum):
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
 def option(
     metavar: str | None, text: str, default: str | bool = False, *names: str, least: int | None = None
 ) -> Any:
@@ -47,27 +42,23 @@ def option(
     return typer.Option(*names, metavar=metavar, help=text, show_default=default, min=least)
 
 
-Device = Annotated[Where, typer.Option(help="The device to measure on.")]
+Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="The device to measure on.")]
 Json = Annotated[Path | None, option("OUT.json", "Write the results to this file.", False, "--json")]
 
 
 @app.command()
 def run(
     suite: Annotated[str, option("NAME", "operators, serving, sampling, rows or data.", True)] = "operators",
-    device: Device = Where.CPU,
+    device: Device = "cpu",
     threads: Annotated[int | None, option("N", "Threads for every library.", "all", least=1)] = None,
     workload: Annotated[
         list[str] | None,
         option("TEXT", "Only workloads with this in their name: an operator, for one; may be repeated."),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="The most telling workloads, in 90 seconds.")
-    ] = False,
+    quick: Annotated[bool, option(None, "The most telling workloads, in 90 s.", False, "--quick")] = False,
     seconds: Annotated[
         int | None,
-        option(
-            "S", "The time to measure for; workloads that do not fit are skipped.", "enough for all", least=1
-        ),
+        option("S", "The time for all; workloads that do not fit are skipped.", "enough for all", least=1),
     ] = None,
     results: Json = None,
 ) -> None:
@@ -155,17 +146,15 @@ def _check(rows: Sequence[Record]) -> None:
     if any(each.get("status") == "wrong" for row in rows for each in row["outcomes"]):
         fail("bench run: dmlops gave a wrong answer; please report it, with `dmlops info`")
     if all(records.seconds_of(row) is None for row in rows):
-        reasons = Counter(map(why_not, rows)) or Counter(["the suite has none"])
+        reasons = Counter(map(records.why_not, rows)) or Counter(["the suite has none"])
         fail(f"bench run: no workload was measured: {reasons.most_common(1)[0][0]}")
 
 
 @app.command()
 def host(
-    device: Device = Where.CPU,
-    new: Annotated[
-        bool, typer.Option("--new-sizes", help="Call with sizes that were not seen before.")
-    ] = False,
-    first: Annotated[bool, typer.Option("--first-calls", help="The first calls of processes.")] = False,
+    device: Device = "cpu",
+    new: Annotated[bool, option(None, "With sizes that were not seen before.", False, "--new-sizes")] = False,
+    first: Annotated[bool, option(None, "The first calls of processes.", False, "--first-calls")] = False,
     results: Json = None,
 ) -> None:
     """Measure the host time of small calls, in microseconds: the cost of a call around its kernel."""
@@ -184,10 +173,8 @@ def host(
 
 
 @app.command()
-def batches(device: Device = Where.CPU) -> None:
+def batches(device: Device = "cpu") -> None:
     """Draw tokens in a batch, and again in half of it with the same seeds; print the share that differs."""
-    from bench.batches import changed_tokens  # noqa: PLC0415 - for this command only
-
     for filters, contender, shown in changed_tokens(device):
         out.print(f"{filters:20s}{contender:22s}{shown}")
 
@@ -215,6 +202,7 @@ def choices(
     algorithm the chosen one takes: of all problems, and of a fifth of them if the table lacks these.
     Kernels are compiled when they first run: `dmlops warmup --device cuda` does it beforehand.
     """
+    end = time.monotonic() + seconds
     from bench import choice_table, choices  # noqa: PLC0415 - it needs torch
     from kernels_cuda.top_k import ALGORITHMS  # noqa: PLC0415
 
@@ -227,4 +215,4 @@ def choices(
         if add_to is None:
             fail(f"--algorithm: got {name!r} alone; --add-to must name the file that its times are added to")
     asked = choices.problems(element_size, k, rows, length)
-    out.print(f"\nwritten: {choices.search(seconds, asked, algorithm or (), add_to)}")
+    out.print(f"\nwritten: {choices.search(end - time.monotonic(), asked, algorithm or (), add_to)}")

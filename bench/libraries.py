@@ -65,10 +65,6 @@ def set_threads(count: int, device: str) -> None:
         module("torch").set_num_threads(count)
 
 
-def is_numpy(array: Any) -> bool:
-    return isinstance(array, np.ndarray)
-
-
 def is_torch(array: Any) -> bool:
     return type(array).__module__ == "torch"
 
@@ -97,7 +93,7 @@ def to_jax(array: Any) -> Any:
     jax = module("jax")
     if "int64" in str(array.dtype):
         not_served("64-bit types are off by default")
-    return jax.numpy.asarray(array) if is_numpy(array) else jax.dlpack.from_dlpack(array)
+    return jax.dlpack.from_dlpack(array) if is_torch(array) else jax.numpy.asarray(array)
 
 
 def to_long(indices: Any) -> Any:
@@ -147,7 +143,7 @@ def onnx_call(
     """
     onnx, runtime = module("onnx"), module("onnxruntime")
     element, describe = onnx.helper.np_dtype_to_tensor_dtype, onnx.helper.make_tensor_value_info
-    types = {name: each.dtype if is_numpy(each) else np.dtype(each) for name, each in outputs.items()}
+    types = {name: np.dtype(each if isinstance(each, type) else each.dtype) for name, each in outputs.items()}
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node(operator, list(inputs), list(outputs), **attributes)],
         operator,
@@ -169,7 +165,7 @@ def onnx_call(
     for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
     for name, output in outputs.items():
-        if is_numpy(output):
+        if isinstance(output, np.ndarray):
             binding.bind_output(name, "cpu", 0, output.dtype, output.shape, output.ctypes.data)
         else:
             binding.bind_output(name, "cpu")

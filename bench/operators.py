@@ -7,7 +7,7 @@ from typing import Any
 from bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
 
 EVERYTHING = 2**31  # the end of a band that reaches the right edge of any matrix
-# Name, shape, k and what else there is; all are quick.
+# Name, shape, k and what else there is.
 CPU_TOP_K: tuple[tuple[str, tuple[int, int], int, dict[str, Any]], ...] = (
     ("gating 4096 x 256, k 8", (4096, 256), 8, {}),
     ("retrieval 1 x 1M, k 100", (1, 1_000_000), 100, {}),
@@ -16,6 +16,8 @@ CPU_TOP_K: tuple[tuple[str, tuple[int, int], int, dict[str, Any]], ...] = (
     ("1 x 10M int32, k 10", (1, 10_000_000), 10, {"dtype": "int32"}),
     ("axis 0 of 4096 x 1024, k 16", (4096, 1024), 16, {"axis": 0}),
     ("1 x 1M, k = size", (1, 1_000_000), 1_000_000, {}),
+    ("logits 256 x 50257 float16, k 50", (256, 50257), 50, {"dtype": "float16", "quick": False}),
+    ("logits 256 x 50257 bfloat16, k 50", (256, 50257), 50, {"dtype": "bfloat16", "quick": False}),
 )
 # Rows, their length, k, type, and whether it is quick.
 CUDA_TOP_K = (
@@ -73,8 +75,7 @@ def operators(device: str) -> Iterator[Workload]:
     for (mask, dtype), density in product(masks, (0.001, 0.01, 0.5, 1.0)):
         name = f"nonzero {' x '.join(map(str, mask))} {dtype}, {density:.1%}"
         of: dict[str, Any] = {"device": device, "dtype": dtype, "density": density}
-        is_first = mask != volume and dtype == "float32"
-        of["quick"] = is_first and (density == 0.01 or device == CUDA)
+        of["quick"] = mask != volume and dtype == "float32" and (density == 0.01 or device == CUDA)
         yield NonzeroCoordinates(name=name, shape=mask, **of)
     for bounds, coordinates, tuples in GATHERS[device]:
         length = bounds[-1] if len(bounds) > coordinates else 1
@@ -101,10 +102,7 @@ def operators(device: str) -> Iterator[Workload]:
 
 def _only_on_the_host() -> Iterator[Workload]:
     for name, shape, k, other in CPU_TOP_K:
-        yield TopK(name=f"top_k {name}", shape=shape, k=k, quick=True, **other)
-    for dtype in ("float16", "bfloat16"):
-        name = f"top_k logits 256 x 50257 {dtype}, k 50"
-        yield TopK(name=name, shape=(256, 50257), k=50, dtype=dtype)
+        yield TopK(name=f"top_k {name}", shape=shape, k=k, **{"quick": True, **other})
     # Called like np.argwhere: the output is allocated and trimmed.
     for density in (0.001, 0.5):
         name = f"nonzero new output 4096 x 4096, {density:.1%}"

@@ -7,6 +7,7 @@ of the same kind of machine has for a problem, whatever the workload is called t
 
 import json
 import os
+import statistics
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,8 +25,8 @@ from dmlops.cli.placement import cpu_name, cuda_devices
 Record = Mapping[str, Any]
 
 PACKAGES = (
-    *("numpy", "numba", "numba-cuda", "torch", "onnxruntime", "jax", "bottleneck"),
-    *("cupy-cuda13x", "cupy-cuda12x", "flashinfer-python", "cuda-cccl", "sglang", "triton"),
+    *("numpy", "numba", "numba-cuda", "torch", "onnxruntime", "jax"),
+    *("cupy-cuda13x", "cupy-cuda12x", "flashinfer-python", "cuda-cccl", "sglang", "triton", "vllm"),
 )
 # They sort whole rows, and are asked where that is what a user would do. Old files have CuPy's.
 SORTS = ("torch.sort", "cupy.argsort")
@@ -92,6 +93,10 @@ def outcome_of(row: Record, contender: str = OURS) -> Record:
 def seconds_of(row: Record, contender: str = OURS) -> float | None:
     """Return the median time of a contender in a row, or None if it has none."""
     return outcome_of(row, contender).get("seconds")
+
+
+def why_not(row: Record) -> str:
+    return str(outcome_of(row).get("message", "not measured"))
 
 
 def least_of(row: Record) -> float | None:
@@ -189,6 +194,12 @@ def standings(rows: Iterable[Record], contract: str) -> list[Timed]:
             peer = min(peers, key=_seconds_or_inf)
             found.append(Timed(row["name"], seconds, peer["contender"], peer["seconds"], row["series"]))
     return found
+
+
+def extent(ratios: Sequence[float]) -> tuple[int, int, str, str, str]:
+    """Return how many ratios there are, in how many dmlops is ahead, the lowest, the median, the highest."""
+    low, median, high = map(ratio, (min(ratios), statistics.median(ratios), max(ratios)))
+    return len(ratios), sum(each >= 1 for each in ratios), low, median, high
 
 
 def ratio(number: float) -> str:

@@ -1,6 +1,5 @@
 """The report about results, with which `python -m bench run` ends."""
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.peers import OURS
-from bench.records import CONTESTS, Record, Timed, outcome_of, ratio, seconds_of, standings, with_peers
+from bench.records import CONTESTS, Record, Timed, extent, ratio, seconds_of, standings, why_not, with_peers
 from dmlops.cli.console import duration, out, plain_console
 from dmlops.types.errors import counted
 
@@ -24,10 +23,6 @@ def line(row: Record) -> str:
     """Return what is printed as soon as a workload is measured."""
     seconds = seconds_of(row)
     return f"{row['name']}: {why_not(row) if seconds is None else duration(seconds)}"
-
-
-def why_not(row: Record) -> str:
-    return str(outcome_of(row).get("message", "not measured"))
 
 
 def print_report(record: Record) -> None:
@@ -53,10 +48,10 @@ def print_report(record: Record) -> None:
     how = f"{record['threads']} threads each" if is_host else "GPU times by CUDA events"
     console.print(f"{how}; a copy moves {record['bandwidth'] / 1e9:.0f} GB/s here.")
     if ratios := [row["ratio"] for row in rows if row["ratio"]]:
-        n_ahead = sum(each >= 1 for each in ratios)
+        count, n_ahead, _, median, _ = extent(ratios)
         console.print(
-            f"dmlops is the fastest on {n_ahead} of {counted(len(ratios), 'workload')}; "
-            f"in the median, the best peer takes {ratio(statistics.median(ratios))} times as long."
+            f"dmlops is the fastest on {n_ahead} of {counted(count, 'workload')}; "
+            f"in the median, the best peer takes {median} times as long."
         )
 
 
@@ -93,11 +88,10 @@ def _standing_cells(found: Sequence[Timed]) -> list[str]:
     """Return in how many problems dmlops is ahead, of how many, the median of the ratios, and the lowest."""
     if not found:
         return ["0", "0", "", ""]
-    ratios = [each.ratio for each in found]
+    count, n_ahead, _, median, _ = extent([each.ratio for each in found])
     least = min(found, key=lambda each: each.ratio)
     where = f"{least.name}: {duration(least.seconds)}, {least.peer} {duration(least.peer_seconds)}"
-    n_ahead = sum(each >= 1 for each in ratios)
-    return [str(n_ahead), str(len(found)), f"{ratio(statistics.median(ratios))} x", where]
+    return [str(n_ahead), str(count), f"{median} x", where]
 
 
 def _print_comparisons(console: Console, compared: int, beyond: Sequence[dict[str, Any]]) -> None:

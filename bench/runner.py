@@ -95,18 +95,9 @@ class Bench:
         contract = ""
         if isinstance(workload, TopK) and workload.series:
             contract = who.contract(workload.is_sorted)
-        about = {
-            "note": note,
-            "is_spared": who.is_spared,
-            "contract": contract,
-            "status": status,
-            "message": message,
-        }
-        return {
-            "contender": who.name,
-            "seconds": None,
-            **{name: value for name, value in about.items() if value},
-        }
+        about = {"note": note, "is_spared": who.is_spared, "contract": contract}
+        about |= {"status": status, "message": message}
+        return {"contender": who.name, "seconds": None} | {name: each for name, each in about.items() if each}
 
     def measure(self, workload: Workload, seconds: float) -> Row:
         start = prepared = time.perf_counter()

@@ -7,7 +7,6 @@ The fastest peer of a workload is that of all files: `bench.records`.
 
 import json
 import re
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import product
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import Contract
-from bench.records import CONTESTS, Timed, ratio, rows_of, seconds_of, standings
+from bench.records import CONTESTS, Timed, extent, ratio, rows_of, seconds_of, standings
 from bench.workloads import BY_INDEX
 
 ROOT = Path(__file__).parents[1]
@@ -70,11 +69,6 @@ UNITS = {"us": 1e6, "ms": 1e3}
 _WORDS = {
     *("Workload", "Contest", "GPU", "Machine", "Operator", "Slowest", "Application", "Call"),
     *("Kernel", "Asked for", "Values", "Order", "Rows", "Compared with"),
-}
-_CUT_OFFS = {
-    "k all, top_p 1.0": "Neither k nor top_p",
-    "k 50, top_p 0.9": "k 50, top_p 0.9",
-    "k all, top_p 0.9": "top_p 0.9",
 }
 _EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
 
@@ -162,11 +156,6 @@ def _table(file: str, unit: str, names: Iterable[str], n_lowest: int = 0, *, is_
     return f"{where(file)}:\n\n{_times(timed, unit)}{below}"
 
 
-def _summary(ratios: Sequence[float]) -> tuple[object, ...]:
-    extent = (min(ratios), statistics.median(ratios), max(ratios))
-    return len(ratios), sum(each >= 1 for each in ratios), *map(ratio, extent)
-
-
 def _grouped(pairs: Iterable[tuple[Any, float]]) -> dict[Any, list[float]]:
     groups: dict[Any, list[float]] = {}
     for group, each in pairs:
@@ -176,7 +165,7 @@ def _grouped(pairs: Iterable[tuple[Any, float]]) -> dict[Any, list[float]]:
 
 def _summaries(heads: Sequence[str], pairs: Iterable[tuple[tuple[str, ...], float]]) -> str:
     """Return the extent of the ratios of each group, in the order in which the groups first come."""
-    rows = ((*group, *_summary(ratios)) for group, ratios in _grouped(pairs).items())
+    rows = ((*group, *extent(ratios)) for group, ratios in _grouped(pairs).items())
     return _lines((*heads, *_EXTENT), rows)
 
 
@@ -190,15 +179,16 @@ def _contest(file: str, contract: Contract) -> list[Timed]:
     return sorted(standings(_workloads(file), contract), key=lambda each: each.ratio)
 
 
+def _ranked(file: str, contracts: Iterable[Contract]) -> list[tuple[str, Timed]]:
+    """Return the problems of several contests, the lowest ratio first."""
+    found = [(CONTESTS[contract], each) for contract in contracts for each in _contest(file, contract)]
+    return sorted(found, key=lambda pair: pair[1].ratio)
+
+
 def _contests() -> str:
-    pairs = []
-    for file in LANDSCAPES:
-        # These files know of no kernel that returns indices alone.
-        found = [
-            (CONTESTS[contract], each) for contract in [*Contract][:3] for each in _contest(file, contract)
-        ]
-        found.sort(key=lambda pair: pair[1].ratio)
-        pairs += [((where(file), contest), each.ratio) for contest, each in found]
+    contracts = [*Contract][:3]  # the files know of no kernel that returns indices alone
+    ranked = ((file, *pair) for file in LANDSCAPES for pair in _ranked(file, contracts))
+    pairs = (((where(file), contest), each.ratio) for file, contest, each in ranked)
     return _summaries(("GPU", "Contest", "Problems"), pairs)
 
 
@@ -211,9 +201,7 @@ def _behind() -> str:
 
 def _modern() -> str:
     """Return the contests of the problems of 2026, by application."""
-    found = [(CONTESTS[contract], each) for contract in Contract for each in _contest(CONTESTED, contract)]
-    found.sort(key=lambda pair: pair[1].ratio)
-    pairs = (((each.application, contest), each.ratio) for contest, each in found)
+    pairs = (((each.application, contest), each.ratio) for contest, each in _ranked(CONTESTED, Contract))
     return f"{where(CONTESTED)}:\n\n{_summaries(('Application', 'Contest', 'Problems'), pairs)}"
 
 
@@ -240,7 +228,7 @@ def _ties() -> str:
             faults = (f"{each[name]} of {each['problems']}" for name in ("wrong", "varied"))
             row = (each["contender"], order, "yes" if each["has_values"] else "no", *faults)
             contest = CONTESTS[Contract(each["contract"])]
-            rows.append((*row, each["order"], contest, *map(str, _summary(found)[:4])))
+            rows.append((*row, each["order"], contest, *map(str, extent(found)[:4])))
     rows.sort(key=lambda row: float(str(row[9])))
     heads = ("Kernel", "Asked for", "Values", "Wrong sets", "Bytes varied", "Order", "Contest")
     return _lines((*heads, "Timed", *_EXTENT[:3]), rows)
@@ -248,8 +236,8 @@ def _ties() -> str:
 
 def _speed() -> str:
     stable = [each.ratio for each in _contest(LANDSCAPES[0], Contract.STABLE)]
-    n_stable, _, low, median, high = _summary(stable)
-    n_any, n_ahead, *_ = _summary([each.ratio for each in _contest(LANDSCAPES[1], Contract.ANY)])
+    n_stable, _, low, median, high = extent(stable)
+    n_any, n_ahead, *_ = extent([each.ratio for each in _contest(LANDSCAPES[1], Contract.ANY)])
     # Which of the larger workloads other libraries are faster in.
     larger = [
         f"{row['name']} ({row['best_peer']}, {ratio(row['ratio'])})"
@@ -296,17 +284,15 @@ def _new_sizes() -> str:
 
 
 def _sampling() -> str:
-    """Return the times of sampling beside those of the fastest peer, by what cuts the rows off."""
-    rows: dict[str, list[str]] = {}
-    heads: dict[str, str] = {}
-    for row in _workloads(SAMPLED):
-        logits, options = row["name"].removeprefix("sample ").split(", ", 1)
-        seconds = seconds_of(row) or 0.0
-        heads.setdefault(_CUT_OFFS[options], row["best_peer"])
-        times = (seconds, seconds * row["ratio"])
-        rows.setdefault(logits, []).extend(three_digits(each * UNITS["us"]) for each in times)
-    names = [name for pair in heads.items() for name in pair]
-    return f"{where(SAMPLED)}, us:\n\n{_lines(('Rows', *names), ((each, *rows[each]) for each in rows))}"
+    """Return the times of dmlops and of every peer in sampling."""
+    rows = _workloads(SAMPLED)
+    names = dict.fromkeys(each["contender"] for row in rows for each in row["outcomes"] if each["seconds"])
+    lines = []
+    for row in rows:
+        times = (seconds_of(row, name) for name in names)
+        figures = (three_digits(each * UNITS["us"]) if each else "" for each in times)
+        lines.append((row["name"].removeprefix("sample "), *figures))
+    return f"{where(SAMPLED)}, us:\n\n{_lines(('Rows', *names), lines)}"
 
 
 def _compared_rows() -> str:

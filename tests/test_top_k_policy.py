@@ -121,6 +121,23 @@ def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
     assert seen[-1] == problem
 
 
+def test_an_interrupted_run_keeps_what_it_measured(choices, monkeypatch, tmp_path):
+    problem = choices.TimedProblem(choices.Kind(4, False, True), 1, 64, 8)
+
+    def measure(*_):
+        yield choices.Choice(problem, "rounds", {"rounds": 1.0})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(choices, "RESULTS", tmp_path)
+    monkeypatch.setattr(choices, "measure", measure)
+    monkeypatch.setattr(choices, "Stopwatch", lambda seconds: SimpleNamespace(target=TARGET))
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
+    with pytest.raises(KeyboardInterrupt):
+        choices.search(1, [problem], (), None)
+    (path,) = tmp_path.iterdir()
+    assert [each.problem for each in choices.load(path)] == [problem]
+
+
 def test_names_of_algorithms_are_checked(choices, bench_command):
     for name, text in (("round", "; it must be one of rounds, "), ("rounds", " alone; --add-to must ")):
         code, _, told = bench_command("choices", "--algorithm", name)
@@ -145,7 +162,7 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     times = {"partition": 3.0, "rounds": 1.5, "sort": 2.25}
     watch = SimpleNamespace(end=math.inf, plan=lambda *_: SimpleNamespace(variant="partition of 4"))
     watch.compare = lambda problem, algorithms: {name: times[name] for name in algorithms if name in times}
-    found = choices.measure(watch, choices.problems([4], [8], [28], [64]), (), {})
+    found = [*choices.measure(watch, choices.problems([4], [8], [28], [64]), (), {})]
     assert [(each.problem.sizes, each.problem.axis) for each in found] == [((28, 64), 1)] * 2 + [
         ((64, 28), 0)
     ] * 2
@@ -161,11 +178,11 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
 
     # One algorithm is timed anew, beside the fastest other one, where it serves the problem.
     known = {each.problem: {"block": 4.0, "partition": 9.0, "sort": 2.5} for each in found}
-    again = choices.measure(watch, known, ["partition"], known)
+    again = [*choices.measure(watch, known, ["partition"], known)]
     assert [each.times for each in again] == [{"block": 4.0, "partition": 3.0, "sort": 2.25}] * 4
-    assert choices.measure(watch, known, ["partition"], {}) == []  # it would be the fastest of one
+    assert [*choices.measure(watch, known, ["partition"], {})] == []  # it would be the fastest of one
     watch.plan = lambda *_: None
-    assert choices.measure(watch, known, ["partition"], known) == []
+    assert [*choices.measure(watch, known, ["partition"], known)] == []
 
 
 def test_the_lower_quartile_of_the_samples_counts(choices, monkeypatch):

@@ -137,11 +137,6 @@ def _(task: Task) -> Call:
     return functools.partial(np.tril, _triangle(task))
 
 
-@contender("numpy.where", DIAGONAL, (CPU,), "mask made beforehand; new outputs")
-def _(task: Task) -> Call:
-    return functools.partial(np.where, band_mask(task), np.float32(task.workload.value), task.x)
-
-
 @contender("torch.tril", DIAGONAL, BOTH)
 def _(task: Task) -> Call:
     torch, x = libraries.module("torch"), to_torch(_triangle(task))
@@ -206,18 +201,17 @@ def _(task: Task) -> Call:
     return draw
 
 
-@contender("flashinfer.sampling", SAMPLE, (CUDA,), "int32; with the softmax that it needs; new outputs")
+@contender("flashinfer.sampling", SAMPLE, (CUDA,), "int32; top_p alone after its softmax; new outputs")
 def _(task: Task) -> Call:
-    torch, sampling = libraries.module("torch"), libraries.module("flashinfer").sampling
-    x, k, top_p = to_torch(task.x), task.workload.k, task.workload.top_p
+    sampling, x = libraries.module("flashinfer").sampling, to_torch(task.x)
+    k, top_p = task.workload.k, task.workload.top_p
 
     def draw() -> Any:
-        if not k and top_p == 1:
-            return sampling.sampling_from_logits(x)
-        probabilities = torch.softmax(x, -1, dtype=torch.float32)
         if k:
-            return sampling.top_k_top_p_sampling_from_probs(probabilities, k, top_p)
-        return sampling.top_p_sampling_from_probs(probabilities, top_p)
+            return sampling.top_k_top_p_sampling_from_logits(x, k, top_p)
+        if top_p == 1:
+            return sampling.sampling_from_logits(x)
+        return sampling.top_p_sampling_from_probs(sampling.softmax(x), top_p)
 
     return draw
 
@@ -226,13 +220,13 @@ def _(task: Task) -> Call:
 def _(task: Task) -> Call:
     torch, sampler = libraries.module("torch"), libraries.module("vllm.v1.sample.ops.topk_topp_sampler")
     x, k, top_p = to_torch(task.x), task.workload.k, task.workload.top_p
-    rows = x.shape[0]
-    counts = torch.full((rows,), k, device=x.device) if k else None
-    shares = torch.full((rows,), top_p, device=x.device) if top_p < 1 else None
+    counts = torch.full(x.shape[:1], k, device=x.device) if k else None
+    shares = torch.full(x.shape[:1], top_p, device=x.device) if top_p < 1 else None
 
     def draw() -> Any:
-        # The filter writes to the logits, and takes float32.
-        kept = sampler.apply_top_k_top_p(x.to(torch.float32, copy=True), counts, shares)
+        # The filter takes float32, and writes to the logits, which other calls need.
+        logits = x.to(torch.float32, copy=bool(k) or top_p < 1)
+        kept = sampler.apply_top_k_top_p(logits, counts, shares)
         return sampler.random_sample(torch.softmax(kept, -1, dtype=torch.float32), {})
 
     return draw

@@ -26,13 +26,6 @@ def largest_only(task: Task) -> Any:
     return task.x
 
 
-def _last(task: Task) -> tuple[slice, ...]:
-    """Return the key that selects the last k elements along the axis."""
-    key = [slice(None)] * task.x.ndim
-    key[task.workload.axis] = slice(-task.workload.k, None)
-    return tuple(key)
-
-
 @contender(OURS, "top_k", BOTH)
 def _(task: Task) -> Call:
     (x, *others), workload = task.inputs, task.workload
@@ -46,32 +39,18 @@ def _(task: Task) -> Call:
 
 @contender("numpy.argpartition", "top_k", (CPU,), "then sorted; ties in any order; int64; new outputs")
 def _(task: Task) -> Call:
-    x, k, axis, last = largest_only(task), task.workload.k, task.workload.axis, _last(task)
-    size = x.shape[axis]
+    x, k, axis = largest_only(task), task.workload.k, task.workload.axis
+    size, last = x.shape[axis], [slice(None)] * x.ndim
+    last[axis] = slice(-k, None)
 
     def call() -> Any:
         if k == size:
             indices = np.argsort(x, axis=axis)
         else:
-            indices = np.argpartition(x, size - k, axis=axis)[last]
+            indices = np.argpartition(x, size - k, axis=axis)[*last]
             order = np.argsort(np.take_along_axis(x, indices, axis), axis=axis)
             indices = np.take_along_axis(indices, order, axis)
         indices = np.flip(indices, axis)
-        return np.take_along_axis(x, indices, axis), indices
-
-    return call
-
-
-@contender("bottleneck.argpartition", "top_k", (CPU,), "unsorted; ties in any order; int64; new outputs")
-def _(task: Task) -> Call:
-    x, k, axis, last = largest_only(task), task.workload.k, task.workload.axis, _last(task)
-    size, is_served = x.shape[axis], x.dtype.name in ("float32", "float64", "int32", "int64")
-    if not is_served or k == size or task.workload.data == "nan":
-        not_served("not for k = size, NaN, and types other than 32 and 64 bits")
-    bottleneck = libraries.module("bottleneck")
-
-    def call() -> Any:
-        indices = bottleneck.argpartition(x, size - k, axis=axis)[last]
         return np.take_along_axis(x, indices, axis), indices
 
     return call

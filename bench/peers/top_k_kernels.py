@@ -102,15 +102,7 @@ def cub_library(key: str, most: int, most_k: int, is_sorted: bool) -> Any:
     path = Path(tempfile.gettempdir(), f"dmlops-bench-cub-{'-'.join(words)}.so")
     if not path.exists():
         defined = [f"-DBENCH_{name}={value}" for name, value in macros.items()]
-        flags = [
-            "-std=c++17",
-            "-O3",
-            "-arch=native",
-            "-shared",
-            "-Xcompiler",
-            "-fPIC",
-            f"-I{headers}/include",
-        ]
+        flags = ["-std=c++17", "-O3", "-arch=native", "-shared", "-Xcompiler=-fPIC", f"-I{headers}/include"]
         unfinished = path.with_suffix(f".{os.getpid()}")
         subprocess.run([nvcc, *flags, *defined, CUB_SOURCE, "-o", unfinished], check=True)
         unfinished.replace(path)
