@@ -40,6 +40,7 @@ from kernels_cpu.sample.problem_words import (
 )
 
 _DIGIT_BITS = BINS.bit_length() - 1
+_GROUP = 8  # bins that are skipped at a time
 _POWERS = np.array(sampling.POWERS, np.int64)
 _MOST_LISTED = 128  # elements that are listed in order: the first k of a row
 _LIST_WORK = 1 << 14  # moves in a list beyond one per element of the row, at most
@@ -190,11 +191,12 @@ def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) 
             for j in range(n):
                 key = _key_at(x, row, first + j)
                 found = _minus(scale.largest, key)
-                if not is_first and (found ^ distance) >> above != 0:
-                    continue
                 amount = int64(1)
-                if goal.is_weight and is_first:
-                    amount = weights[j]
+                if is_first:
+                    if goal.is_weight:
+                        amount = weights[j]
+                elif (found ^ distance) >> above != 0:
+                    continue
                 elif goal.is_weight:
                     amount = _weight(key, scale, _POWERS)
                 bins[(found >> shift) & ((1 << (above - shift)) - 1)] += amount
@@ -206,6 +208,14 @@ def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) 
                     total += bins[digit]
             reached = _share(goal.digits, goal.exponent, total)
         digit = int64(0)
+        while digit < BINS - _GROUP:
+            group = int64(0)
+            for i in range(_GROUP):
+                group += bins[digit + i]
+            if before + group >= reached:
+                break
+            before += group
+            digit += _GROUP
         while before + bins[digit] < reached and digit < BINS - 1:
             before += bins[digit]
             digit += 1
