@@ -141,6 +141,10 @@ class DiagonalProblem(NamedTuple):
     """Whether everything else is filled instead."""
 
 
+WHOLE_ROWS, SHARD_SUMS, SHARD_TARGETS, SHARD_TOKENS = range(4)
+"""What a call of `sample` computes: tokens, or a stage of a draw from shards (`sample.problem_words`)."""
+
+
 class SampleProblem(NamedTuple):
     """The tokens of all rows as kernels see them."""
 
@@ -157,8 +161,7 @@ class SampleProblem(NamedTuple):
     """The parameters, as `kernels_cpu.sample.problem_words` describes them."""
     rows: Dims
     """(size, x_stride, output_stride, strides of parameters) of the other dimensions, slowest first."""
-    is_shard: bool = False
-    """Whether a step of a draw from several shards is asked for (`kernels_cpu.sample.problem_words`)."""
+    stage: int = WHOLE_ROWS
 
 
 Problem = TopKProblem | NonzeroProblem | GatherProblem | DiagonalProblem | SampleProblem

@@ -503,7 +503,7 @@ def bytes_sent(device):
         (lambda: dmlops.diagonal_matrix(columns), []),
         (lambda: dmlops.sample(columns, 1, k=3), [8 * 3 * (4 + 8)]),
         # A largest element, a sum and a token of each row.
-        (lambda: dmlops.sample(columns, 1), 3 * [8 * 8]),
+        (lambda: dmlops.sample(columns, 1), [8 * 4, 8 * 8, 8 * 8]),
     )
     for call, sizes in cases:
         with by_sums(), Sent() as sent:

@@ -19,7 +19,9 @@ PLACES = {
     "CudaArrayInterface": "dmlops.array_libraries.cuda_array_interface:CudaArrayInterface",
     # The device's words of a call of `sample`.
     "split": "dmlops.functions.sample:split",
-    "step_of_shards": "dmlops.functions.sample:step_of_shards",
+    "sums_of_shard": "dmlops.functions.sample:sums_of_shard",
+    "targets_in_shard": "dmlops.functions.sample:targets_in_shard",
+    "tokens_of_shard": "dmlops.functions.sample:tokens_of_shard",
     "PARAMETERS": "dmlops.operators.sample:PARAMETERS",
     "SampleCall": "dmlops.operators.sample:SampleCall",
     "sample_problem": "dmlops.operators.sample:sample_problem",
@@ -75,6 +77,7 @@ PLACES = {
     # Problems and plans.
     "plan_words": "kernels_cpu.plan_words",
     "plan_compiler": "kernels_cpu.plan_compiler",
+    "problems": "kernels_cpu.problems",
     "DiagonalProblem": "kernels_cpu.problems:DiagonalProblem",
     "GatherProblem": "kernels_cpu.problems:GatherProblem",
     "KeyMasks": "kernels_cpu.problems:KeyMasks",

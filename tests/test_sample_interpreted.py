@@ -11,7 +11,7 @@ pytest.importorskip("cuda.core")
 from dmlops import TensorDesc
 from tests import inside, sampling
 from tests.data import random, storage
-from tests.inside import PARAMETERS, Options, SampleCall, data_type_of_numpy, sample_problem, split
+from tests.inside import PARAMETERS, Options, SampleCall, data_type_of_numpy, problems, sample_problem, split
 from tests.interpreter.device import interpreted
 from tests.interpreter.machine import Machine, Sizes
 from tests.interpreter.memory import GlobalMemory
@@ -40,8 +40,8 @@ def described(array):
     return TensorDesc(data_type_of_numpy(array.dtype, "x"), array.shape, strides)
 
 
-def drawn(x, policy, *, is_shard=False, **given):
-    """Draw tokens with the kernel of a policy, or make a step of a draw from shards."""
+def drawn(x, policy, *, stage=problems.WHOLE_ROWS, **given):
+    """Draw tokens with the kernel of a policy, or compute a stage of a draw from shards."""
     defaults = {"steps": 0, "temperature": 1.0, "k": None, "top_p": 1.0, "min_p": 0.0}
     names, arrays, values = split([(defaults | given)[name] for name in PARAMETERS])
     tokens = np.full(x.shape[:-1], 77)
@@ -50,7 +50,7 @@ def drawn(x, policy, *, is_shard=False, **given):
         output_tensor=described(tokens),
         values=values,
         given=dict(zip(names, map(described, arrays), strict=True)),
-        is_shard=is_shard,
+        stage=stage,
     )
     memory, rooms, addresses = GlobalMemory(), [], []
     for array in (x, *arrays, tokens):
@@ -114,17 +114,13 @@ def test_shards(dtype, policy, n):
     shares = {"min_p": np.array([0, 0, 0, 0, 0.9, 0.7, 0.5])}
     largest = np.fmax.reduce(x, axis=-1)
     parts = np.split(x, [n // 4, n // 4, n // 2 + 1], axis=-1)
-    of_weights = {
-        "seeds": 0,
-        "temperature": options["temperature"],
-        "top_p": largest,
-        "is_shard": True,
-    } | shares
-    sums = np.stack([drawn(part, policy, **of_weights) for part in parts], -1)
-    tokens, start = [], 0
+    # Each parameter of a stage has the name of the one whose place it has.
+    of_weights = {"temperature": options["temperature"], "top_p": largest} | shares
+    sums = [drawn(part, policy, stage=problems.SHARD_SUMS, seeds=0, **of_weights) for part in parts]
+    of_shards, tokens, start = np.stack(sums, -1).view("float64"), [], 0
     for shard, part in enumerate(parts):
-        targets = drawn(sums.view("float64"), BLOCK, seeds=seeds, k=shard, is_shard=True, **options)
-        tokens.append(drawn(part, policy, k=targets, **of_weights | {"seeds": start}))
+        targets = drawn(of_shards, BLOCK, stage=problems.SHARD_TARGETS, seeds=seeds, k=shard, **options)
+        tokens.append(drawn(part, policy, stage=problems.SHARD_TOKENS, seeds=start, k=targets, **of_weights))
         assert np.array_equal(tokens[-1] >= 0, targets >= 0)
         start += part.shape[-1]
     assert np.array_equal(np.max(tokens, axis=0), sampling.sample(x, seeds, **options, **shares))

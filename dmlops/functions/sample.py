@@ -27,6 +27,7 @@ from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, refuse, shown
 from dmlops.types.scalars import as_real, float_bits, float_format
 from kernels_cpu.integers import signed
+from kernels_cpu.problems import SHARD_SUMS, SHARD_TARGETS, SHARD_TOKENS, WHOLE_ROWS
 
 # Bits of float64.
 _INFINITY, _ONE, _SIGN = 0x7FF << 52, 0x3FF << 52, 1 << 63
@@ -138,18 +139,36 @@ def sample(
     return results[0] if out is None else out
 
 
-def step_of_shards(x: Array, **given: object) -> Array:
-    """Make a step of a draw from rows whose parts are on several devices.
+def sums_of_shard(x: Array, *, largest: Array, temperature: object, min_p: object) -> Array:
+    """Return the sums of the weights of shards; `largest` has the largest element of each whole row."""
+    return stage_of_shards(SHARD_SUMS, x, top_p=largest, temperature=temperature, min_p=min_p)
 
-    `kernels_cpu.sample.problem_words` says what `x`, `k`, `top_p` and `seeds` are. Results are int64.
+
+def targets_in_shard(sums: Array, *, shard: int, seeds: object, steps: object, temperature: object) -> Array:
+    """Return what the running sum of a shard has to exceed at the token, or -1 if that is in another shard.
+
+    The integers of the shards' sums are passed as the bits of floats.
     """
+    return stage_of_shards(SHARD_TARGETS, sums, k=shard, seeds=seeds, steps=steps, temperature=temperature)
+
+
+def tokens_of_shard(
+    x: Array, *, largest: Array, targets: Array, start: int, temperature: object, min_p: object
+) -> Array:
+    """Return the tokens in a shard that begins at `start` of the whole rows, or -1."""
+    given = {"k": targets, "seeds": start, "top_p": largest, "temperature": temperature, "min_p": min_p}
+    return stage_of_shards(SHARD_TOKENS, x, **given)
+
+
+def stage_of_shards(stage: int, x: Array, **given: object) -> Array:
+    """Compute a stage, whose parameters have the names of those in their places (`problem_words`)."""
     parameters = tuple((_NO_PARAMETERS | given).values())
     names, arrays, values = split(parameters)
     inputs, index_type = (x, *arrays), TensorDataType.INT64
-    kind = "sample", names, index_type, level_set(), "shards"
+    kind = "sample", names, index_type, level_set(), stage
     results = KINDS.call(kind, inputs, values)
     if results is None:
-        others = parameters, index_type, names, values, True
+        others = parameters, index_type, names, values, stage
         results = SPEC.with_arrays(names).run(kind, values, inputs, None, None, *others)
     return results[0]  # type: ignore[return-value]
 
@@ -220,7 +239,7 @@ def _bind(
     index_type: TensorDataType | None,
     names: Sequence[str],
     values: tuple[int, ...],
-    is_shard: bool = False,
+    stage: int = WHOLE_ROWS,
 ) -> BoundCall:
     logits, *others = call.inputs
     given = dict(zip(names, others, strict=True))
@@ -228,7 +247,7 @@ def _bind(
     (tokens,) = call.check_outputs(infer_sample(call.words, logits, index_type, given))
     form = KindForm("sample", Kind, values, (index_range(index_type)[0], MAX_ELEMENTS), _result_shapes)
     described = SampleCall.of_inferred(
-        input_tensor=logits, output_tensor=tokens, values=values, given=given, is_shard=is_shard
+        input_tensor=logits, output_tensor=tokens, values=values, given=given, stage=stage
     )
     return call.plan(described, form=form)
 

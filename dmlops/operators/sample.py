@@ -13,7 +13,7 @@ from dmlops.types.errors import UnsupportedFeatureError, Words, argument_of, err
 from dmlops.types.opaque_types import ElementType, type_name
 from dmlops.types.scalars import float_format
 from dmlops.types.tensor import TensorDesc
-from kernels_cpu.problems import SampleProblem
+from kernels_cpu.problems import WHOLE_ROWS, SampleProblem
 
 MAX_ELEMENTS = 1 << 26
 """Elements of a row whose weights can be added up in 64 bits."""
@@ -38,8 +38,8 @@ class SampleCall(Descriptor):
     for an array."""
     given: Mapping[str, TensorDesc]
     """The parameters that are arrays."""
-    is_shard: bool = False
-    """Whether this is a step of a draw from shards (`kernels_cpu.sample.problem_words`)."""
+    stage: int = WHOLE_ROWS
+    """What is computed (`kernels_cpu.problems`)."""
 
     def in_form_of(self, level: FeatureLevel, words: Words | None = None) -> NoReturn:
         """Refuse a level of DirectML, which has no such operator."""
@@ -123,7 +123,7 @@ def sample_problem(call: SampleCall, options: Options) -> SampleProblem:
         formats=tuple([0 if desc is None else _format_of(desc.data_type) for desc in given]),
         values=tuple(call.values),
         rows=merge(x.sizes[:-1], row_strides, tokens.effective_strides, *strides),
-        is_shard=call.is_shard,
+        stage=call.stage,
     )
 
 

@@ -40,6 +40,7 @@ from kernels_cpu.sample.problem_words import (
 )
 
 _DIGIT_BITS = BINS.bit_length() - 1
+_GROUP = 8  # bins that are skipped at a time
 _POWERS = np.array(sampling.POWERS, np.int64)
 _MOST_LISTED = 128  # elements that are listed in order: the first k of a row
 _LIST_WORK = 1 << 14  # moves in a list beyond one per element of the row, at most
@@ -86,11 +87,28 @@ class Goal(NamedTuple):
     total: int
 
 
+class Given(NamedTuple):
+    """The parameters (`problem_words`), and where those of a row are in the arrays."""
+
+    addresses: tuple[int, ...]
+    formats: Any
+    values: Any
+    offsets: Any
+
+
 @njit
-def integer_of(address: int, kind: int, value: int, at: int) -> Any:
+def given_in(constants: Any, addresses: tuple[int, ...], offsets: Any) -> Given:
+    """Return the parameters of the rows that `row_at` finds."""
+    of_parameters = tail(offsets, STRIDES - X_STRIDE)
+    return Given(addresses, tail(constants, FORMATS_AT), tail(constants, VALUES_AT), of_parameters)
+
+
+@njit
+def integer_of(given: Given, i: int) -> Any:
     """Return a parameter that is an integer."""
+    address, kind, at = given.addresses[i], given.formats[i], given.offsets[i]
     if kind == 0:
-        return value
+        return given.values[i]
     if kind >= 16:
         return integers_at(address)[at]
     found = int64(short_integers_at(address)[at])
@@ -98,10 +116,11 @@ def integer_of(address: int, kind: int, value: int, at: int) -> Any:
 
 
 @njit
-def real_of(address: int, kind: int, value: int, at: int) -> tuple[int, int, int]:
+def real_of(given: Given, i: int) -> tuple[int, int, int]:
     """Return the bits of a parameter that is a float, their number, and that of its fraction."""
+    address, kind, at = given.addresses[i], given.formats[i], given.offsets[i]
     if kind == 0:
-        return value, 64, 52
+        return given.values[i], 64, 52
     if kind == 52:  # the fraction of a float64
         return integers_at(address)[at], 64, kind
     if kind == 23:  # of a float32
@@ -172,11 +191,12 @@ def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) 
             for j in range(n):
                 key = _key_at(x, row, first + j)
                 found = _minus(scale.largest, key)
-                if not is_first and (found ^ distance) >> above != 0:
-                    continue
                 amount = int64(1)
-                if goal.is_weight and is_first:
-                    amount = weights[j]
+                if is_first:
+                    if goal.is_weight:
+                        amount = weights[j]
+                elif (found ^ distance) >> above != 0:
+                    continue
                 elif goal.is_weight:
                     amount = _weight(key, scale, _POWERS)
                 bins[(found >> shift) & ((1 << (above - shift)) - 1)] += amount
@@ -188,6 +208,14 @@ def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) 
                     total += bins[digit]
             reached = _share(goal.digits, goal.exponent, total)
         digit = int64(0)
+        while digit < BINS - _GROUP:
+            group = int64(0)
+            for i in range(_GROUP):
+                group += bins[digit + i]
+            if before + group >= reached:
+                break
+            before += group
+            digit += _GROUP
         while before + bins[digit] < reached and digit < BINS - 1:
             before += bins[digit]
             digit += 1
@@ -290,7 +318,7 @@ def _draw_listed(
     count: int, table: Table, reals: Any, word: tuple[int, int], keys: Any, indices: Any, weights: Any
 ) -> Any:
     """Return the token of a row of which only the first elements take part."""
-    if keys[0] <= -(((1 << (table.element_bits - 1 - table.mantissa)) - 1) << table.mantissa):
+    if keys[0] <= -table.infinity:
         return -1
     if reals[0] < 0:
         return indices[0]
@@ -360,8 +388,8 @@ def _token(
 
 
 @njit
-def locate(number: int, table: Table, dimensions: Any, offsets: Any) -> None:
-    """Write where a row is in x, in the output and in the parameters."""
+def row_at(number: int, table: Table, dimensions: Any, offsets: Any) -> Row:
+    """Return where a row is in x; write where it is in x, in the output and in the parameters."""
     for i in range(N_PARAMETERS + 2):
         offsets[i] = 0
     rest = number
@@ -373,6 +401,7 @@ def locate(number: int, table: Table, dimensions: Any, offsets: Any) -> None:
             coordinate -= rest * dimension[0]
         for i in range(N_PARAMETERS + 2):
             offsets[i] += coordinate * dimension[X_STRIDE + i]
+    return Row(offsets[0], table.x_step, table.axis_size, table.infinity, table.lowest)
 
 
 @njit
@@ -388,26 +417,14 @@ def sample_rows(
 ) -> None:
     """Draw the tokens of rows `first_row` to `last_row`; `addresses` are those of the parameters."""
     table = unpack(constants)
-    kinds, values = tail(constants, FORMATS_AT), tail(constants, VALUES_AT)
     scratch = integers_at(workspace + task * table.task_bytes)
     offsets, reals = stack_integers(8), stack_integers(6)
-    infinity = ((1 << (table.element_bits - 1 - table.mantissa)) - 1) << table.mantissa
-    lowest = int64(-1) << (table.element_bits - 1)
+    given = given_in(constants, addresses, offsets)
     for number in range(first_row, last_row):
-        locate(number, table, tail(constants, DIMS_AT), offsets)
-        given = tail(offsets, STRIDES - X_STRIDE)
-        seed = integer_of(addresses[SEED], kinds[SEED], values[SEED], given[SEED])
-        step = integer_of(addresses[STEP], kinds[STEP], values[STEP], given[STEP])
-        count = integer_of(addresses[COUNT], kinds[COUNT], values[COUNT], given[COUNT])
-        bits, width, mantissa = real_of(
-            addresses[TEMPERATURE], kinds[TEMPERATURE], values[TEMPERATURE], given[TEMPERATURE]
-        )
-        reals[0], reals[1] = _temperature_of(bits, width, mantissa)
-        bits, width, mantissa = real_of(addresses[TOP_P], kinds[TOP_P], values[TOP_P], given[TOP_P])
-        reals[2], reals[3] = _share_of(bits, width, mantissa, -1)
-        bits, width, mantissa = real_of(addresses[MIN_P], kinds[MIN_P], values[MIN_P], given[MIN_P])
-        reals[4], reals[5] = _share_of(bits, width, mantissa, 0)
-        row = Row(offsets[0], table.x_step, table.axis_size, infinity, lowest)
-        word = _random_word(seed, step)
-        token = _token(x, row, table, count, reals, word, scratch)
+        row = row_at(number, table, tail(constants, DIMS_AT), offsets)
+        reals[0], reals[1] = _temperature_of(*real_of(given, TEMPERATURE))
+        reals[2], reals[3] = _share_of(*real_of(given, TOP_P), -1)
+        reals[4], reals[5] = _share_of(*real_of(given, MIN_P), 0)
+        word = _random_word(integer_of(given, SEED), integer_of(given, STEP))
+        token = _token(x, row, table, integer_of(given, COUNT), reals, word, scratch)
         put_index(output, table.index_size, offsets[OUTPUT_STRIDE - X_STRIDE], token)

@@ -21,6 +21,7 @@ from kernels_cpu.plan_words import (
     put_values,
     take_workspace,
 )
+from kernels_cpu.problems import WHOLE_ROWS
 from kernels_cpu.processor import LINE_BYTES
 from kernels_cpu.sample.problem_words import (
     AXIS_SIZE,
@@ -29,10 +30,10 @@ from kernels_cpu.sample.problem_words import (
     ELEMENT_SIZE,
     FORMATS,
     INDEX_SIZE,
-    IS_SHARD,
     MANTISSA,
     N_DIMS,
     N_PARAMETERS,
+    STAGE,
     VALUES,
     X_STEP,
 )
@@ -56,11 +57,15 @@ class Table(NamedTuple):
 
     element_bits: int
     mantissa: int
+    infinity: int
+    lowest: int
+    """The keys of infinity and of NaN."""
     index_size: int
     axis_size: int
     x_step: int
     task_bytes: int
     n_dims: int
+    stage: int
 
 
 FORMATS_AT = len(Table._fields)
@@ -100,7 +105,8 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     n_integers = 2 * CHUNK + max(BINS, ceil_div(n, CHUNK))
     task_bytes = ceil_div(8 * n_integers, LINE_BYTES) * LINE_BYTES
     take_workspace(out, task_bytes * n_tasks, LINE_BYTES)
-    begin_tasks(out, problem[ELEMENT_SIZE] + SHARDS * problem[IS_SHARD], n_rows, n_tasks, 3)
+    kernel = problem[ELEMENT_SIZE] + (0 if problem[STAGE] == WHOLE_ROWS else SHARDS)
+    begin_tasks(out, kernel, n_rows, n_tasks, 3)
     put_pointer(out, 0, 0)
     slot = 1
     for i in range(N_PARAMETERS):
@@ -111,14 +117,18 @@ def plan(problem: Words, host: Words, out: Words) -> int:
             put_pointer(out, NULL_SLOT, 0)
     put_pointer(out, slot, 0)
     put_pointer(out, slot + 1, 0)
+    element_bits, mantissa = 8 * problem[ELEMENT_SIZE], problem[MANTISSA]
     table = Table(
-        8 * problem[ELEMENT_SIZE],
-        problem[MANTISSA],
+        element_bits,
+        mantissa,
+        ((1 << (element_bits - 1 - mantissa)) - 1) << mantissa,
+        -1 << (element_bits - 1),
         problem[INDEX_SIZE],
         n,
         problem[X_STEP],
         task_bytes,
         problem[N_DIMS],
+        problem[STAGE],
     )
     put_values(out, table)
     for at in range(FORMATS, VALUES + N_PARAMETERS):

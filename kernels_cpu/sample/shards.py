@@ -1,21 +1,32 @@
-"""The kernel of `sample` for shards of rows, whose steps `problem_words` lists."""
+"""The kernel of `sample` for the stages of a draw from shards, which `problem_words` lists."""
 
 from typing import Any
 
 from kernels_cpu.exact.sampling import FULL
 from kernels_cpu.intrinsics.pointers import integers_at, put_index, stack_integers, tail
 from kernels_cpu.jit import int64, njit
-from kernels_cpu.sample.kernels import ARITHMETIC, Row, integer_of, locate, real_of, unpack, weigh
-from kernels_cpu.sample.plan import CHUNK, DIMS_AT, FORMATS_AT, VALUES_AT
+from kernels_cpu.problems import SHARD_SUMS, SHARD_TARGETS
+from kernels_cpu.sample.kernels import (
+    ARITHMETIC,
+    Row,
+    given_in,
+    integer_of,
+    real_of,
+    row_at,
+    unpack,
+    weigh,
+)
+from kernels_cpu.sample.plan import CHUNK, DIMS_AT
 from kernels_cpu.sample.problem_words import (
-    COUNT,
+    LARGEST,
     MIN_P,
     OUTPUT_STRIDE,
     SEED,
+    SHARD,
+    START,
     STEP,
-    STRIDES,
+    TARGET,
     TEMPERATURE,
-    TOP_P,
     X_STRIDE,
 )
 
@@ -72,46 +83,33 @@ def sample_shards(
     output: Any,
     workspace: int,
 ) -> None:
-    """Make a step for rows `first_row` to `last_row`; `addresses` are those of the parameters."""
+    """Compute a stage for rows `first_row` to `last_row`; `addresses` are those of the parameters."""
     table = unpack(constants)
-    kinds, values = tail(constants, FORMATS_AT), tail(constants, VALUES_AT)
     keys = integers_at(workspace + task * table.task_bytes)
     weights, offsets = tail(keys, CHUNK), stack_integers(8)
-    infinity = ((1 << (table.element_bits - 1 - table.mantissa)) - 1) << table.mantissa
-    lowest = int64(-1) << (table.element_bits - 1)
+    given = given_in(constants, addresses, offsets)
     for number in range(first_row, last_row):
-        locate(number, table, tail(constants, DIMS_AT), offsets)
-        given = tail(offsets, STRIDES - X_STRIDE)
-        count = integer_of(addresses[COUNT], kinds[COUNT], values[COUNT], given[COUNT])
-        bits, width, mantissa = real_of(
-            addresses[TEMPERATURE], kinds[TEMPERATURE], values[TEMPERATURE], given[TEMPERATURE]
-        )
-        digits, exponent = _temperature_of(bits, width, mantissa)
-        row = Row(offsets[0], table.x_step, table.axis_size, infinity, lowest)
-        if kinds[TOP_P] == 0:
+        row = row_at(number, table, tail(constants, DIMS_AT), offsets)
+        digits, exponent = _temperature_of(*real_of(given, TEMPERATURE))
+        if table.stage == SHARD_TARGETS:
             word = int64(0), int64(0)  # the first element with a weight, where that is the first in order
             if digits >= 0:
-                seed = integer_of(addresses[SEED], kinds[SEED], values[SEED], given[SEED])
-                step = integer_of(addresses[STEP], kinds[STEP], values[STEP], given[STEP])
-                word = _random_word(seed, step)
-            found = _target_in(x, row, count, word)
+                word = _random_word(integer_of(given, SEED), integer_of(given, STEP))
+            found = _target_in(x, row, integer_of(given, SHARD), word)
         else:
-            bits, width, mantissa = real_of(addresses[MIN_P], kinds[MIN_P], values[MIN_P], given[MIN_P])
-            share, of_share = _share_of(bits, width, mantissa, 0)
-            least = _share(share, of_share, FULL)
+            least = _share(*_share_of(*real_of(given, MIN_P), 0), FULL)
             if digits < 0:  # only elements like the largest have a weight
                 exponent, least = int64(_INFINITE), int64(FULL + 1)
-            bits, width, mantissa = real_of(addresses[TOP_P], kinds[TOP_P], 0, given[TOP_P])
-            largest = _key_of(bits, infinity, lowest)
+            largest = _key_of(real_of(given, LARGEST)[0], row.infinity, row.lowest)
             factor = _factor_of(digits, exponent)
             scale = _scale_of(largest, factor, exponent, table.element_bits, table.mantissa, least)
-            is_drawn = kinds[COUNT] != 0
-            if largest <= -infinity or (is_drawn and count < 0):
-                found = int64(-1) if is_drawn else int64(0)
-            elif is_drawn:
-                found = _token_at(x, row, scale, count, keys, weights)
-                if found >= 0:
-                    found += values[SEED]
+            is_weighed = largest > -row.infinity
+            if table.stage == SHARD_SUMS:
+                found = _sum_of(x, row, scale, keys, weights) if is_weighed else int64(0)
             else:
-                found = _sum_of(x, row, scale, keys, weights)
+                found, target = int64(-1), integer_of(given, TARGET)
+                if is_weighed and target >= 0:
+                    found = _token_at(x, row, scale, target, keys, weights)
+                if found >= 0:
+                    found += integer_of(given, START)
         put_index(output, table.index_size, offsets[OUTPUT_STRIDE - X_STRIDE], found)

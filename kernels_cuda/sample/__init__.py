@@ -19,7 +19,7 @@ caches, and once more for each digit of k and of top_p.
 `unfiltered`   the kernel for rows in which all elements take part
 `listed`       the kernel for rows with a small k, after `top_k`
 `rows`         the kernel for all others
-`shards`       the kernel for steps of a draw from rows whose parts are on several devices
+`shards`       the kernel for stages of a draw from rows whose parts are on several devices
 `selected`     how `rows` selects and draws
 `requests`     where a row is, and its parameters
 `keys`         how elements are read, and their keys

@@ -30,6 +30,7 @@ from kernels_cpu.plan_words import (
     put_value,
     put_values,
 )
+from kernels_cpu.problems import WHOLE_ROWS
 from kernels_cpu.sample.problem_words import (
     AXIS_SIZE,
     COUNT,
@@ -38,13 +39,13 @@ from kernels_cpu.sample.problem_words import (
     ELEMENT_SIZE,
     FORMATS,
     INDEX_SIZE,
-    IS_SHARD,
     MANTISSA,
     MIN_P,
     N_DIMS,
     N_PARAMETERS,
     OUTPUT_STRIDE,
     SIZE,
+    STAGE,
     STRIDES,
     TOP_P,
     VALUES,
@@ -105,7 +106,7 @@ class Filters(NamedTuple):
 
 
 def _filters_of(problem: Words, n_rows: int) -> Filters:
-    if problem[IS_SHARD] != 0:
+    if problem[STAGE] != WHOLE_ROWS:
         return Filters(0, 0, 1)
     n, count = problem[AXIS_SIZE], problem[VALUES + COUNT]
     is_given, is_counted = problem[FORMATS + COUNT] != 0, 0 < count < n
@@ -169,7 +170,7 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
         cluster = PORTABLE_CLUSTER if is_shared else 1
         out[ALGORITHM] = CLUSTERS_OF_BLOCKS if is_shared else BLOCKS
         family = UNFILTERED_KERNEL if filters.are_none else ROWS_KERNEL
-        if problem[IS_SHARD] != 0:
+        if problem[STAGE] != WHOLE_ROWS:
             family = SHARDS_KERNEL
         n_blocks = min(product(n_rows, cluster), device[MOST_BLOCKS] // cluster * cluster)
         kernel = kernel_key(family, problem[ELEMENT_SIZE], cluster)

@@ -1,4 +1,4 @@
-"""The kernel for shards of rows, whose steps `kernels_cpu.sample.problem_words` lists.
+"""The kernel for shards of rows, whose stages `kernels_cpu.sample.problem_words` lists.
 
 The largest element of a whole row is given, so that a shard is read once for the sum of its weights, and once
 more, with the chunk that the token is in, if the token is in this shard.
@@ -8,6 +8,7 @@ from typing import Any
 
 from numba import cuda
 
+from kernels_cpu.sample.problem_words import LARGEST
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function
@@ -68,6 +69,7 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
         if cluster > 1:
             rank = ptx.cluster_rank()
         number = rank * WARPS + (thread >> 5)
+        # Arrays tell the stage: `LARGEST` is one unless it is that of targets, `TARGET` in that of tokens.
         if p.formats.top_p != 0:
             fill_powers(powers, thread)
         ptx.grid_dependency_wait()
@@ -86,7 +88,7 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
             if p.formats.top_p == 0:
                 found = u64(_target_in(at, p, count, request.word_low, request.word_high))
             else:
-                largest = keys.key_of(read(addresses[6]), p)
+                largest = keys.key_of(read(addresses[2 + LARGEST]), p)
                 if is_drawn:
                     found = ~u64(0)
                 if u64(largest) > u64(bias) - u64(p.infinity) and (not is_drawn or count >= 0):

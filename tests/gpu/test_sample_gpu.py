@@ -5,7 +5,7 @@ import pytest
 
 import dmlops
 from tests.data import LAYOUTS, assert_same, random
-from tests.inside import step_of_shards
+from tests.inside import sums_of_shard, targets_in_shard, tokens_of_shard
 
 WAYS = {
     "plain": {},
@@ -91,7 +91,7 @@ def test_graphs(way, torch):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(("rows", "n"), [(3000, 1001), (5, 130_001)])
-def test_steps_of_shards(rows, n, dtype, torch):
+def test_stages_of_shards(rows, n, dtype, torch):
     """What ranks with a part of the vocabulary compute is the token of the CPU."""
     x, given = logits(torch, (rows, n), dtype, (rows, n)), parameters(torch, rows, "shards")
     given["temperature"][0], x[1], x[2, n // 2 :: 7], x[3, ::2] = 0, -torch.inf, torch.inf, torch.nan
@@ -102,13 +102,13 @@ def test_steps_of_shards(rows, n, dtype, torch):
     of_weights = {
         "temperature": given["temperature"],
         "min_p": min_p.cuda(),
-        "top_p": x.nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(-1).cuda(),
+        "largest": x.nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(-1).cuda(),
     }
-    sums = torch.stack([step_of_shards(shard, **of_weights) for shard in shards], -1)
+    sums = torch.stack([sums_of_shard(shard, **of_weights) for shard in shards], -1)
     found, start = [], 0
     for number, shard in enumerate(shards):
-        targets = step_of_shards(sums.view(torch.float64), **given, k=number)
-        found.append(step_of_shards(shard, **of_weights, k=targets, seeds=start))
+        targets = targets_in_shard(sums.view(torch.float64), **given, shard=number)
+        found.append(tokens_of_shard(shard, **of_weights, targets=targets, start=start))
         start += shard.shape[-1]
     assert torch.equal(torch.stack(found).amax(0).cpu(), expected)
 

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from dmlops import functions
-from dmlops.functions.sample import SPEC, step_of_shards
+from dmlops.functions.sample import SPEC, sums_of_shard, targets_in_shard, tokens_of_shard
 from dmlops.integrations.torch.distributed.shards import (
     Cut,
     all_gather,
@@ -34,6 +34,12 @@ FEW_BYTES = 12 << 20
 
 def run(call: SampleCall) -> DTensor:
     """Place tokens like rows; ranks that share a row have the same ones."""
+    # Tokens have no derivative, and without one DTensors give their shards sooner.
+    with torch.no_grad():
+        return _draw(call)
+
+
+def _draw(call: SampleCall) -> DTensor:
     x, k, dtype = distributed(call.logits, "sample.logits"), call.k, call.index_dtype or torch.int64
     axis, described, local = x.ndim - 1, {}, {}
     for name, array in call.arrays().items():
@@ -72,17 +78,17 @@ def _draw_from_sums(rows: Tensor, mesh: DeviceMesh, cuts: Sequence[Cut], given: 
     # A shard without elements has padding.
     lengths = None if rows.shape[-1] else 0
     largest, _ = functions.top_k(rows, 1, lengths=lengths, nan_last=True)
-    # float64 holds all types, and every back-end sends it. NaN weighs as little as minus infinity.
-    largest = largest.squeeze(-1).double().nan_to_num(-math.inf, math.inf, -math.inf)
-    largest = _of_all(largest, mesh, cuts).amax(0).to(rows.dtype)
-    of_weights = {"temperature": given["temperature"], "min_p": given["min_p"], "top_p": largest}
-    sums = _of_all(step_of_shards(rows, **of_weights), mesh, cuts)
+    # NaN weighs as little as minus infinity. Every back-end sends bytes.
+    largest = largest.nan_to_num(-math.inf, math.inf, -math.inf).view(torch.uint8)
+    largest = _of_all(largest, mesh, cuts).view(rows.dtype).amax(0).squeeze(-1)
+    of_weights = {"largest": largest, "temperature": given["temperature"], "min_p": given["min_p"]}
+    sums = _of_all(sums_of_shard(rows, **of_weights), mesh, cuts)
     shard = 0
     for cut in cuts:
         shard = shard * len(cut.sizes) + cut.rank
     of_words = {name: given[name] for name in ("seeds", "steps", "temperature")}
-    targets = step_of_shards(sums.movedim(0, -1).view(torch.float64), k=shard, **of_words)
-    tokens = step_of_shards(rows, seeds=start_of(cuts), k=targets, **of_weights)
+    targets = targets_in_shard(sums.movedim(0, -1).view(torch.float64), shard=shard, **of_words)
+    tokens = tokens_of_shard(rows, targets=targets, start=start_of(cuts), **of_weights)
     return _of_all(tokens, mesh, cuts).amax(0)
 
 

@@ -8,13 +8,14 @@ from torch import Tensor
 
 from dmlops import functions
 from dmlops.calls.binding import Spec, check_device
-from dmlops.functions.sample import SPEC, is_array, step_of_shards
+from dmlops.functions.sample import SPEC, is_array, stage_of_shards
 from dmlops.integrations.torch.arguments import as_tensor, integer, real, tensor
 from dmlops.integrations.torch.arguments import index_dtype as dtype_of
 from dmlops.integrations.torch.operators.registration import Symbols, broadcast, operator
 from dmlops.operators.sample import INTEGER_PARAMETERS, PARAMETERS, infer_sample
 from dmlops.types.data_types import index_data_type
 from dmlops.types.tensor import TensorDesc, sizes_stand_in
+from kernels_cpu.problems import WHOLE_ROWS
 
 
 class SampleCall(NamedTuple):
@@ -31,8 +32,8 @@ class SampleCall(NamedTuple):
     top_p: float
     min_p: float
     index_dtype: torch.dtype | None = None
-    is_shard: bool = False
-    """Whether this is a step of a draw from shards (`dmlops.functions.sample.step_of_shards`)."""
+    stage: int = WHOLE_ROWS
+    """What is computed (`kernels_cpu.problems`)."""
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the function, by name."""
@@ -53,7 +54,7 @@ def front(
     index_dtype: object,
     _names: object = (),
     _values: object = (),
-    is_shard: bool = False,
+    stage: int = WHOLE_ROWS,
 ) -> tuple[dict[str, Tensor], Callable[[], object]]:
     """Return the tensors that a call of the function reads, and what computes its results."""
     logits = tensor(inputs[0], "sample.logits")
@@ -74,7 +75,7 @@ def front(
 
     def draw() -> Tensor:
         dtype = dtype_of(index_dtype, None if out is None else (out, out), "sample")
-        return (SAMPLE(logits, tensors, which, *numbers, dtype, is_shard),)
+        return (SAMPLE(logits, tensors, which, *numbers, dtype, stage),)
 
     return read, draw
 
@@ -99,8 +100,8 @@ def _fake(call: SampleCall) -> Tensor:
 
 def _run(logits: Tensor, /, **arguments: Any) -> Any:
     call = SampleCall(logits, **arguments)
-    if call.is_shard:
-        return step_of_shards(logits, **call.parameters())
+    if call.stage != WHOLE_ROWS:
+        return stage_of_shards(call.stage, logits, **call.parameters())
     return functions.sample(logits, **call.parameters(), index_dtype=call.index_dtype)
 
 
