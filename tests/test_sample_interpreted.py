@@ -126,6 +126,39 @@ def test_shards(dtype, policy, n):
     assert np.array_equal(np.max(tokens, axis=0), sampling.sample(x, seeds, **options, **shares))
 
 
+def share_rows(rng, n):
+    """Return rows in which a share ends at a tie, far from the largest, and among many or few values."""
+    normal = rng.standard_normal(n)
+    far = np.full(n, 11.0)
+    far[n // 3] = 20
+    return np.stack(
+        [normal * 3, np.sort(normal), np.zeros(n), normal.round(), normal / 1000, far, normal * 1000]
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "policy", "n"),
+    [
+        ("float32", BLOCK, 2100),  # more close values than a block lists
+        ("float32", CLUSTER, 600),
+        *[nightly(dtype, policy, 4800) for dtype in ("float16", "float32") for policy in (BLOCK, CLUSTER)],
+        *[nightly("float64", policy, 2100) for policy in (BLOCK, CLUSTER)],
+    ],
+)
+def test_where_a_share_ends(dtype, policy, n):
+    rng = random(("share", dtype))
+    x = share_rows(rng, n).astype(dtype)
+    x[0, 1], x[1, 0] = np.nan, -np.inf
+    seeds, temperatures = rng.integers(0, 2**63, 7), np.array([1, 1, 1, 30, 1, 1, 0.5], "float32")
+    for options in (
+        {"top_p": 0.9},
+        {"top_p": np.array([0.5, 1e-9, 0.3, 0.99, 0.7, 0.9999, 0]), "temperature": temperatures},
+        {"top_p": 0.8, "min_p": 0.01, "k": n // 2},
+    ):
+        expected = sampling.sample(x, seeds, **options)
+        assert np.array_equal(drawn(x, policy, seeds=seeds, **options), expected), options
+
+
 def test_float64_far_apart():
     """The bits of NaN, and of negative values, differ from the bits of the largest by 2^63 and more."""
     x = np.array([[3.0, np.nan, -1.0, -2.0], [np.nan, 0.5, -0.5, np.nan], [np.finfo("float64").min] * 4] * 2)

@@ -35,6 +35,8 @@ _NEAR_FLOATS = 30  # binary places from a float of 32 bits to those next to it, 
 _TOP = _FLOAT_BIAS + 52 << 52 | 1 << 51  # 1.5 * 2^52
 EMPTY_SUM = _FLOAT_BIAS + 52 << 52
 """The bits of a sum of no weights. It has room for 2^15."""
+BINS_PER_POWER = 64
+"""Bins for a power of two of the weights."""
 _INDEX_SHIFT = 52 - TABLE_BITS
 _PER_POWER = THREADS // N_POWERS
 _DIVIDEND = LOG2_E << 36
@@ -139,6 +141,8 @@ class WeighFunctions(NamedTuple):
     prepare: Any
     add: Any
     """Adds an element, as `value_of` of `keys` gives it, to a sum, if `Weighing.is_fast`."""
+    bin: Any
+    """The bin of such an element: 0 is that of the largest."""
     fast: Any
     """The weight of such an element, unless it is less than `Weighing.least`."""
     of_key: Any
@@ -256,13 +260,19 @@ def weigh_functions(element_size: int) -> WeighFunctions:
         return ptx.add_whole_product_f64(total, low, high, inner)
 
     @device_function
+    def bin_of(value, weighing):
+        # The upper word has Y rounded up, in units of 2^-7.
+        found = exponent(value, register(weighing.low), weighing.origin, weighing.factor, weighing.top)
+        return (u32(_TOP >> 32) - u32(found >> 32)) // u32((1 << TABLE_BITS) // BINS_PER_POWER)
+
+    @device_function
     def fast(value, weighing):
         weight = add(value, weighing, u64(EMPTY_SUM)) - u64(EMPTY_SUM)
         if weight < weighing.least:
             weight = u64(0)
         return weight
 
-    return WeighFunctions(prepare, add, fast, _of_any_key)
+    return WeighFunctions(prepare, add, bin_of, fast, _of_any_key)
 
 
 @functools.cache
@@ -289,10 +299,9 @@ def add_vector(keys: Any, weigh: WeighFunctions, *, has_least: bool = False) -> 
     def add(words, p, weighing, total):
         values = keys.values_in(words, p)
         for i in range(keys.per_vector):
-            if has_least:
-                total += weigh.fast(values[i], weighing)
-            else:
-                total = weigh.add(values[i], weighing, total)
+            following = weigh.add(values[i], weighing, total)
+            if not has_least or following - total >= weighing.least:
+                total = following
         return total
 
     return add

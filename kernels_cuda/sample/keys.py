@@ -17,7 +17,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.sample.parameters import VECTOR, WARPS
-from kernels_cuda.sample.shared import block_largest, team_functions
+from kernels_cuda.sample.shared import team_functions, warp_largest
 
 _HALF_MANTISSA = 10  # of float16
 _NEGATIVE_INFINITY = 0xFF800000
@@ -57,9 +57,12 @@ class KeyFunctions(NamedTuple):
     shifted: Any
     signed: Any
     lowest: Any
+    key_of_value: Any
+    """The key of an element as `values_in` gives it."""
     key_of_largest: Any
     largest: Any
-    team_largest: Any
+    largest_in_warp: Any
+    largest_of_row: Any
 
 
 def _reduction(element_size: int, key_of: Any) -> tuple[Any, ...]:
@@ -81,17 +84,19 @@ def _reduction(element_size: int, key_of: Any) -> tuple[Any, ...]:
         return ptx.max_f32(best, value)
 
     @device_function
-    def key_of_largest(best, p):
-        if is_wide:
-            return best
-        element = best
+    def key_of_value(value, p):
+        element = value
         if element_size == 2:
-            element = best >> 16
+            element = value >> 16
             if p.mantissa == _HALF_MANTISSA:
-                element = ptx.f16_of_f32(best)
+                element = ptx.f16_of_f32(value)
         return key_of(element, p)
 
-    return lowest, larger, key_of_largest
+    @device_function
+    def key_of_largest(best, p):
+        return best if is_wide else key_of_value(best, p)
+
+    return lowest, larger, key_of_value, key_of_largest
 
 
 def _unpacking(element_size: int) -> Any:
@@ -304,7 +309,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         """Return a key as `sampling` has it: less that of zero, by unsigned integers, which may wrap."""
         return i64(u64(key) - u64(bias))
 
-    lowest, larger, key_of_largest = _reduction(element_size, key_of)
+    lowest, larger, key_of_value, key_of_largest = _reduction(element_size, key_of)
 
     @device_function
     def larger_in(words, best, p):
@@ -335,10 +340,16 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return key_of_largest(best, p)
 
     @device_function
-    def team_largest(own, thread, arrays):
-        """Return the largest key of a row."""
-        _, _, mail, room = arrays
-        return register(team.largest(block_largest(u64(own), thread, room), 0, thread, mail))
+    def largest_in_warp(own):
+        """Return the largest of the keys, or distances, of a warp, in 64 bits."""
+        return warp_largest(own) if element_size == 8 else u64(ptx.warp_max(own))
+
+    @device_function
+    def largest_of_row(own, number, lane, maxima):
+        """Return the largest key of a row; `maxima` is a shared array of a u64 for each warp of the team."""
+        team.put_all(maxima, number, largest_in_warp(own), lane)
+        team.meet()
+        return register(largest_in_warp(register(team.largest_report(maxima, 0, lane))))
 
     return KeyFunctions(
         register,
@@ -359,7 +370,9 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         shifted,
         signed,
         lowest,
+        key_of_value,
         key_of_largest,
         largest,
-        team_largest,
+        largest_in_warp,
+        largest_of_row,
     )

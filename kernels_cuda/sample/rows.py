@@ -28,9 +28,8 @@ from kernels_cuda.sample.requests import (
     request_in,
 )
 from kernels_cuda.sample.selected import selected_functions
-from kernels_cuda.sample.shared import team_functions
-
-_N_MAIL = 8
+from kernels_cuda.sample.shared import N_REPORTS, Arrays, team_functions
+from kernels_cuda.sample.shares import SHARE_BINS, most_candidates
 
 
 def rows_kernel(element_size: int, cluster: int) -> Any:
@@ -39,8 +38,9 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
     team = team_functions(cluster)
     draw_selected = selected_functions(element_size, cluster)
     bias = 1 << (8 * element_size - 1)
-    n_sums, n_mail, n_room = 2 * WARPS * cluster, _N_MAIL * cluster, WARPS + 4
-    n_powers = N_POWERS * COPIES
+    n_sums, n_room = 2 * WARPS * cluster, 2 * WARPS + 4
+    n_reports = N_REPORTS * WARPS * cluster
+    n_powers, n_bins, n_owners = N_POWERS * COPIES, max(BINS, SHARE_BINS), most_candidates(cluster)
 
     # Two blocks share a multiprocessor.
     @cuda.jit(max_registers=65536 // (2 * THREADS))
@@ -54,16 +54,17 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
         powers = cuda.shared.array(n_powers, i64)
         asked = cuda.shared.array(N_REQUEST, i64)
         scale = cuda.shared.array(N_SCALE, i64)
-        bins = cuda.shared.array(BINS, u64, VECTOR)
+        bins = cuda.shared.array(n_bins, u64, VECTOR)
         sums = cuda.shared.array(n_sums, u64)
-        mail = cuda.shared.array(n_mail, u64)
         room = cuda.shared.array(n_room, u64)
+        reports = cuda.shared.array(n_reports, u64)
+        owners = cuda.shared.array(n_owners, u32)
         addresses = cuda.local.array(N_ADDRESSES, i64)
         thread = u32(cuda.threadIdx.x)
         rank = u32(0)
         if cluster > 1:
             rank = ptx.cluster_rank()
-        arrays = bins, sums, mail, room
+        arrays = Arrays(bins, sums, room, reports, owners)
         ptx.grid_dependency_wait()
         is_ready = False
         row = i64(cuda.blockIdx.x) // cluster
@@ -78,7 +79,8 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
                 if thread & 31 == 0:
                     put_request(addresses, p, True, thread, asked, 0)
                 own = keys.largest(at, p, rank, thread)
-                largest = keys.team_largest(own, thread, arrays)
+                number = rank * WARPS + (thread >> 5)
+                largest = keys.largest_of_row(own, number, thread & 31, reports)
                 request = request_in(asked, 0, p, True)
                 token = i64(-1)
                 if u64(largest) > u64(bias) - u64(p.infinity):

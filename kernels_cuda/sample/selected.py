@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from numba import cuda
 
-from kernels_cpu.exact.sampling import FULL
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function
@@ -18,22 +17,16 @@ from kernels_cuda.sample.arithmetic import (
 )
 from kernels_cuda.sample.keys import GROUP, IN_FLIGHT, key_functions
 from kernels_cuda.sample.parameters import BINS, DIGIT_BITS, THREADS, WARPS
-from kernels_cuda.sample.shared import block_inclusive_sum, block_sum, team_functions, warp_sum
-
-_PER_THREAD = BINS // THREADS
-
-
-@device_function
-def add_to_bin(bins, digit, amount):
-    """Add to a bin of 64 bits in two halves: the lower one tells whether there is a carry."""
-    place = bins + digit * 8
-    low = u32(amount)
-    high = u32(amount >> 32)
-    old = ptx.atomic_add_shared_u32(place, low)
-    if old + low < old:
-        high += 1
-    if high != 0:
-        ptx.reduce_add_shared_u32(place + 4, high)
+from kernels_cuda.sample.shared import (
+    SUM,
+    add_to_bin,
+    bin_functions,
+    block_inclusive_sum,
+    team_functions,
+    warp_inclusive_sum,
+    warp_sum,
+)
+from kernels_cuda.sample.shares import share_functions
 
 
 class Cut(NamedTuple):
@@ -45,8 +38,6 @@ class Cut(NamedTuple):
     above: Any
     """The lowest bit of these digits."""
     by_weight: Any
-    n_near: Any
-    """Only so many first bins get weights; those of the others are added up in one sum."""
     bins: Any
     are_all: Any
     """All elements stay, whatever their distance."""
@@ -73,7 +64,8 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     register, per_vector = keys.register, keys.per_vector
     team, any_weight = team_functions(cluster), weight_of_element(keys, weigh)
-    add_to_sum = add_vector(keys, weigh)
+    bins_of = bin_functions(BINS, cluster)
+    find_share = share_functions(element_size, cluster)
     bits = 8 * element_size
 
     @device_function
@@ -115,9 +107,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
                     ptx.count_shared(cut.bins + digit * 8)
                 else:
                     weight = weight_of(element, p, cut.weighing)
-                    if digit >= cut.n_near:
-                        total += weight
-                    elif weight != 0:
+                    if weight != 0:
                         add_to_bin(cut.bins, digit, weight)
             return total, n_ties
 
@@ -154,25 +144,30 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     visits, slow_visits = weighed_passes(fast_weight), weighed_passes(any_weight)
     sum_all, sum_near, fill_bins = (pass_over(visits, slow_visits, which) for which in range(3))
 
-    @device_function
-    def sum_fast(at, p, vector, end, weighing):
-        """Return the sum of all weights, none of which is dropped.
+    def sum_of_all(has_least: bool) -> Any:
+        """Make the function that returns the sum of all weights, if `Weighing.is_fast`."""
+        add_to_sum = add_vector(keys, weigh, has_least=has_least)
 
-        From the last to the first: the pass before has left the last ones in the cache.
-        """
-        groups = keys.groups_of(at, p, vector, end)
-        total = u64(0)
-        left = u32(0)
-        if vector < end:
-            left = (end - vector + (GROUP - 1)) // u32(GROUP)
-        while left > 0:
-            left -= 1
-            words = keys.group_at(at, p, vector, end, groups, left)
-            of_group = u64(EMPTY_SUM)
-            for number in range(IN_FLIGHT):
-                of_group = add_to_sum(words[number], p, weighing, of_group)
-            total += of_group - u64(EMPTY_SUM)
-        return total
+        @device_function
+        def sum_fast(at, p, vector, end, weighing):
+            """Return it, from the last to the first: the pass before has left the last ones in the cache."""
+            groups = keys.groups_of(at, p, vector, end)
+            total = u64(0)
+            left = u32(0)
+            if vector < end:
+                left = (end - vector + (GROUP - 1)) // u32(GROUP)
+            while left > 0:
+                left -= 1
+                words = keys.group_at(at, p, vector, end, groups, left)
+                of_group = u64(EMPTY_SUM)
+                for number in range(IN_FLIGHT):
+                    of_group = add_to_sum(words[number], p, weighing, of_group)
+                total += of_group - u64(EMPTY_SUM)
+            return total
+
+        return sum_fast
+
+    sum_fast, sum_from = sum_of_all(False), sum_of_all(True)
 
     @called_function
     def sum_part(at, p, vector, end, cut):
@@ -181,8 +176,11 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         A thread has each 32nd vector, up to an end.
         """
         n_ties = u32(0)
-        if cut.are_all and cut.weighing.is_fast and cut.weighing.least == 1:
-            total = sum_fast(at, p, vector, end, cut.weighing)
+        if cut.are_all and cut.weighing.is_fast:
+            if cut.weighing.least == 1:
+                total = sum_fast(at, p, vector, end, cut.weighing)
+            else:
+                total = sum_from(at, p, vector, end, cut.weighing)
         elif cut.are_all:
             total, _ = sum_all(at, p, vector, end, cut)
         else:
@@ -190,47 +188,12 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         return total, n_ties
 
     @device_function
-    def near_bins(thread, largest, p, weighing, room):
-        """Return how many bins of the first digit are likely to hold all elements that stay.
-
-        Elements nearer than these have a weight of 2^-12 of the largest or more. All others, which are most
-        of a row, would wait for each other to add their weights to few bins.
-        """
-        n_near = u64(0)
-        for j in range(_PER_THREAD):
-            nearest = register(thread * _PER_THREAD + j) << register(bits - DIGIT_BITS)
-            element = keys.element_of(register(largest - nearest))
-            if nearest <= largest and any_weight(element, p, weighing) > FULL >> 12:
-                n_near += 1
-        return u32(block_sum(n_near, thread, room))
-
-    @device_function
-    def merge(thread, bins):
-        """Add up the bins of all blocks, in each of them."""
-        totals = cuda.local.array(_PER_THREAD, u64)
-        team.meet()
-        for j in range(_PER_THREAD):
-            totals[j] = bins[thread * _PER_THREAD + j]
-        if cluster > 1:
-            own = ptx.cluster_rank()
-            for j in range(_PER_THREAD):
-                place = ptx.shared_address(bins) + (thread * _PER_THREAD + j) * 8
-                for other in range(cluster):
-                    if u32(other) != own:
-                        totals[j] += ptx.load_cluster_u64(ptx.cluster_address(place, u32(other)))
-            team.meet()
-        return totals
-
-    @device_function
     def select(at, p, request, rank, thread, largest, weighing, by_weight, total, arrays):
         """Return the distance at which the count or the weights reach a goal, their sum before, and the goal.
 
         The goal is k, or the share top_p of `total`; a negative one stands for the sum of all weights.
         """
-        bins, _, mail, room = arrays
-        n_near = u32(BINS)
-        if by_weight:
-            n_near = near_bins(thread, largest, p, weighing, room)
+        bins_at = ptx.shared_address(arrays.bins)
         distance = register(0)
         before = u64(0)
         goal = u64(request.count)
@@ -238,43 +201,20 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         above = i64(ptx.same_u32(u32(bits)))
         while above > 0:
             shift = max(above - DIGIT_BITS, 0)
-            for j in range(_PER_THREAD):
-                bins[thread * _PER_THREAD + j] = u64(0)
+            bins_of.clear(thread, arrays.bins)
             cuda.syncthreads()
-            cut = Cut(largest, distance, above, by_weight, n_near, ptx.shared_address(bins), False, weighing)
+            cut = Cut(largest, distance, above, by_weight, bins_at, False, weighing)
             vector, end = keys.segment_of(at, p, rank, thread)
-            far, _ = fill_bins(at, p, vector, end, cut)
-            totals = merge(thread, bins)
-            own = u64(0)
-            for j in range(_PER_THREAD):
-                own += totals[j]
-            inclusive, of_all = block_inclusive_sum(own, thread, room)
+            fill_bins(at, p, vector, end, cut)
+            bins_of.merge(thread, arrays.bins)
+            own, inclusive, of_all = bins_of.scan(thread, arrays.bins, arrays.room)
             if above == bits and by_weight:
                 if total < 0:
-                    far = team.sum(block_sum(far, thread, room), 3, thread, mail)
-                    total = i64(of_all + far)
+                    total = i64(of_all)
                 goal = u64(ARITHMETIC.share(request.top_p, request.top_p_exponent, total))
-                if goal > of_all and n_near < BINS:
-                    # More elements stay than was likely: weights go to all bins.
-                    n_near = u32(BINS)
-                    team.meet()
-                    continue
-            n_near = u32(BINS)
             reached = before + inclusive - own
-            if reached < goal <= reached + own:
-                digit = u32(0)
-                for j in range(_PER_THREAD):
-                    if reached + totals[j] < goal and j + 1 < _PER_THREAD:
-                        reached += totals[j]
-                        digit += 1
-                    else:
-                        break
-                room[WARPS] = u64(thread * _PER_THREAD + digit)
-                room[WARPS + 1] = reached
-            cuda.syncthreads()
-            distance |= register(room[WARPS]) << register(shift)
-            before = room[WARPS + 1]
-            cuda.syncthreads()
+            digit, before = bins_of.find(thread, arrays.bins, reached, own, goal, arrays.room)
+            distance |= register(digit) << register(shift)
             above = shift
         return distance, before, goal
 
@@ -284,20 +224,17 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
         Return the sum of these weights over the row, to all blocks.
         """
-        _, sums, mail, room = arrays
         vector, end = keys.segment_of(at, p, rank, thread)
         total, n_ties = sum_part(at, p, vector, end, cut)
         total = warp_sum(total)
         n_ties = ptx.warp_add(n_ties)
-        if thread & 31 == 0:
-            number = rank * WARPS + (thread >> 5)
-            team.put(sums, number, total)
-            team.put(sums, WARPS * cluster + number, u64(n_ties))
-        if thread & 31 != 0:
-            total = u64(0)
-        total = team.sum(block_sum(total, thread, room), 1, thread, mail)
+        lane, number = thread & 31, rank * WARPS + (thread >> 5)
+        if lane == 0:
+            team.put(arrays.sums, number, total)
+            team.put(arrays.sums, WARPS * cluster + number, u64(n_ties))
+        team.report(arrays.reports, SUM, number, total, lane)
         team.meet()
-        return total
+        return warp_sum(team.sum_of_reports(arrays.reports, SUM, lane))
 
     @device_function
     def choose(own, n_ties, draw, thread, room):
@@ -326,20 +263,26 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         return number, Draw(False, draw.word_low, draw.word_high, target, ties, draw.of_tied)
 
     @device_function
-    def walk(at, p, first, last, cut, ties, target):
-        """Add up weights of elements that stay; return the sum that exceeds a target, and where it does."""
-        total = u64(0)
-        while first < last and total <= target:
-            element = keys.element_at(at, p, first)
-            found = register(cut.largest - keys.key_of(element, p))
-            stays = found < cut.distance
-            if found == cut.distance and ties > 0:
-                stays = True
-                ties -= 1
-            if stays:
-                total += any_weight(element, p, cut.weighing)
-            first += 1
-        return total, first - 1
+    def token_in_vector(at, p, first, last, cut, draw, lane):
+        """Return the element of a vector at which the running sum of weights exceeds the target.
+
+        Each lane of a warp weighs one.
+        """
+        place = first + i64(lane)
+        found = register(0)
+        exists = first <= place < last
+        if exists:
+            found = register(cut.largest - keys.key_of(keys.element_at(at, p, place), p))
+        stays = exists and found < cut.distance
+        is_tied = exists and found == cut.distance
+        tied = ptx.ballot(u32(is_tied))
+        if is_tied:
+            stays = ptx.popcount_u32(tied & ptx.lanes_below()) < draw.ties
+        weight = u64(0)
+        if stays:
+            weight = any_weight(keys.element_of(register(cut.largest - found)), p, cut.weighing)
+        is_before = warp_inclusive_sum(weight, lane) <= draw.target
+        return first + i64(ptx.popcount_u32(ptx.ballot(u32(is_before and place < last))))
 
     @device_function
     def draw_token(at, p, request, thread, cut, ties, arrays):
@@ -347,7 +290,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
         The segment that the token is in is divided among the warps, and so on, at last among the threads.
         """
-        _, sums, _, room = arrays
+        sums, room = arrays.sums, arrays.room
         lane = thread & 31
         of_tied = tied_weight(cut.largest, cut.distance, p, cut.weighing)
         draw = Draw(True, request.word_low, request.word_high, u64(0), ties, of_tied)
@@ -389,9 +332,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
                     n_ties = sums[WARPS + thread]
             number, draw = choose(own, n_ties, draw, thread, room)
         place = i64(first + number) * per_vector - i64(keys.skipped(at, p))
-        last = min(place + per_vector, p.n)
-        _, token = walk(at, p, max(place, 0), last, cut, draw.ties, draw.target)
-        return token
+        return token_in_vector(at, p, max(place, 0), min(place + per_vector, p.n), cut, draw, lane)
 
     @device_function
     def draw_selected(at, p, request, weighing, largest, rank, thread, arrays):
@@ -403,11 +344,16 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         is_counted = request.is_counted != 0
         are_all = not is_counted and request.top_p < 0
         is_done = False
-        bins_at = ptx.shared_address(arrays[0])
-        cut = Cut(largest, distance, i64(0), False, u32(0), bins_at, are_all, weighing)
+        bins_at = ptx.shared_address(arrays.bins)
+        cut = Cut(largest, distance, i64(0), False, bins_at, are_all, weighing)
         while not is_done:
             by_weight = not is_counted
-            if is_counted or request.top_p >= 0:
+            is_summed = False
+            if by_weight and request.top_p >= 0 and weighing.is_fast:
+                is_summed, distance, ties = find_share(
+                    at, p, request, rank, thread, largest, weighing, total, arrays
+                )
+            if not is_summed and (is_counted or request.top_p >= 0):
                 distance, before, goal = select(
                     at, p, request, rank, thread, largest, weighing, by_weight, total, arrays
                 )
@@ -417,10 +363,11 @@ def selected_functions(element_size: int, cluster: int) -> Any:
                 ties = (goal - before + weight - 1) // weight
             is_done = by_weight or request.top_p < 0
             is_counted = False
-            cut = Cut(largest, distance, i64(0), False, u32(0), bins_at, are_all, weighing)
-            total = i64(sum_segments(at, p, rank, thread, cut, arrays))
-            if ties > 0:
-                total += i64(ties * tied_weight(largest, distance, p, weighing))
+            cut = Cut(largest, distance, i64(0), False, bins_at, are_all, weighing)
+            if not is_summed:
+                total = i64(sum_segments(at, p, rank, thread, cut, arrays))
+                if ties > 0:
+                    total += i64(ties * tied_weight(largest, distance, p, weighing))
         token = i64(0)
         if rank == 0:
             token = draw_token(at, p, request, thread, cut, ties, arrays)

@@ -1,4 +1,4 @@
-"""What the threads of a block, or of a cluster of blocks, do together: maxima, sums and prefix sums."""
+"""What the threads of a block, or of a cluster of blocks, do together: maxima, sums, prefix sums and bins."""
 
 import functools
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.sample.parameters import WARPS
+from kernels_cuda.sample.parameters import THREADS, WARPS
 
 _store_cluster = ptx.STORE_CLUSTER[8]
 
@@ -47,34 +47,9 @@ def warp_inclusive_sum(value, lane):
     return value
 
 
-def _block_reduction(warp_reduction: Any) -> Any:
-    """Make the device function that does over a block what another one does over a warp.
-
-    It takes a value, the number of the thread and `room`, a shared array of one u64 per warp.
-    """
-
-    @device_function
-    def reduced(value, thread, room):
-        value = warp_reduction(value)
-        cuda.syncthreads()
-        if thread & 31 == 0:
-            room[thread >> 5] = value
-        cuda.syncthreads()
-        share = u64(0)
-        if thread & 31 < WARPS:
-            share = room[thread & 31]
-        return warp_reduction(share)
-
-    return reduced
-
-
-block_sum = _block_reduction(warp_sum)
-block_largest = _block_reduction(warp_largest)
-
-
 @device_function
 def block_inclusive_sum(value, thread, room):
-    """Return the sum over the threads up to this one, and over all; `room` as in `_block_reduction`."""
+    """Return the sum over the threads up to this one, and over all; `room` has one u64 per warp."""
     lane = thread & 31
     inclusive = warp_inclusive_sum(value, lane)
     cuda.syncthreads()
@@ -84,10 +59,29 @@ def block_inclusive_sum(value, thread, room):
     share = u64(0)
     if lane < WARPS:
         share = room[lane]
-    before = share
-    if lane >= thread >> 5:
-        before = u64(0)
-    return inclusive + warp_sum(before), warp_sum(share)
+    of_warps = warp_inclusive_sum(share, lane)
+    before = ptx.shuffle_from_u64(of_warps - share, thread >> 5)
+    return inclusive + before, ptx.shuffle_from_u64(of_warps, u32(WARPS - 1))
+
+
+COUNT, FARTHEST, NEAREST, SUM = range(4)
+N_REPORTS = 4
+"""What a warp tells all others: how many elements it has in a bin, their largest distance, the inverse of the
+least one, and a sum of weights. Before these, the first one is its largest key."""
+
+
+class Arrays(NamedTuple):
+    """The shared arrays of the kernel for rows."""
+
+    bins: Any
+    sums: Any
+    """The sum and the ties of each segment, in the first block."""
+    room: Any
+    """A u64 per warp, for reductions, four more, and another one per warp."""
+    reports: Any
+    """`N_REPORTS` u64 of each warp of the team."""
+    owners: Any
+    """The segments of listed elements."""
 
 
 class Team(NamedTuple):
@@ -99,77 +93,149 @@ class Team(NamedTuple):
     """Writes a u64 to a place of a shared array of the first block."""
     put_all: Any
     """Writes a u64 that all lanes of a warp have to a place of a shared array of each block."""
-    sum: Any
-    """The sum over all blocks of a value that all threads of a block have; takes a slot of `mail`."""
-    largest: Any
-    """The largest such value."""
+    report: Any
+    """Does that in the part of `reports` for a number."""
+    sum_of_reports: Any
+    """The sum of those of a number that a lane has; all lanes together have those of all warps."""
+    largest_report: Any
+    """The largest of these."""
 
 
-def _block() -> Team:
+def _meetings(cluster: int) -> tuple[Any, Any, Any]:
+    """Make the functions that differ where several blocks share a row."""
+
     @device_function
     def meet():
-        cuda.syncthreads()
+        if cluster > 1:
+            ptx.cluster_arrive()
+            ptx.cluster_wait()
+        else:
+            cuda.syncthreads()
 
     @device_function
     def put(array, place, value):
-        array[place] = value
-
-    @device_function
-    def same(value, slot, thread, mail):
-        """Return a value, which needs no other block: only the parameters are those of a cluster."""
-        return value
+        if cluster > 1:
+            address = ptx.shared_address(array) + u32(place) * 8
+            _store_cluster(ptx.cluster_address(address, u32(0)), value)
+        else:
+            array[place] = value
 
     @device_function
     def put_all(array, place, value, lane):
-        if lane == 0:
+        if cluster > 1:
+            if lane < cluster:
+                address = ptx.shared_address(array) + u32(place) * 8
+                _store_cluster(ptx.cluster_address(address, lane), value)
+        elif lane == 0:
             array[place] = value
 
-    return Team(meet, put, put_all, same, same)
+    return meet, put, put_all
 
 
 @functools.cache
 def team_functions(cluster: int) -> Team:
-    """Make the functions for clusters of so many blocks; `mail` has as many u64 for each slot."""
-    if cluster == 1:
-        return _block()
+    """Make the functions for clusters of so many blocks."""
+    meet, put, put_all = _meetings(cluster)
+    n_warps = WARPS * cluster
+    per_lane = max(n_warps // 32, 1)
 
     @device_function
-    def meet():
-        ptx.cluster_arrive()
-        ptx.cluster_wait()
+    def report(reports, which, number, value, lane):
+        put_all(reports, u32(which * n_warps) + number, value, lane)
 
     @device_function
-    def put(array, place, value):
-        address = ptx.shared_address(array) + u32(place) * 8
-        _store_cluster(ptx.cluster_address(address, u32(0)), value)
-
-    @device_function
-    def put_all(array, place, value, lane):
-        if lane < cluster:
-            address = ptx.shared_address(array) + u32(place) * 8
-            _store_cluster(ptx.cluster_address(address, lane), value)
-
-    @device_function
-    def tell_all(value, slot, thread, mail):
-        if thread < cluster:
-            place = ptx.shared_address(mail) + (u32(slot) * cluster + ptx.cluster_rank()) * 8
-            _store_cluster(ptx.cluster_address(place, thread), value)
-        meet()
-
-    @device_function
-    def sum_of_blocks(value, slot, thread, mail):
-        tell_all(value, slot, thread, mail)
+    def sum_of_reports(reports, which, lane):
         total = u64(0)
-        for rank in range(cluster):
-            total += mail[slot * cluster + rank]
+        for i in range(per_lane):
+            place = u32(i * 32) + lane
+            if place < u32(n_warps):
+                total += reports[u32(which * n_warps) + place]
         return total
 
     @device_function
-    def largest_of_blocks(value, slot, thread, mail):
-        tell_all(value, slot, thread, mail)
+    def largest_report(reports, which, lane):
         best = u64(0)
-        for rank in range(cluster):
-            best = max(best, mail[slot * cluster + rank])
+        for i in range(per_lane):
+            place = (u32(i * 32) + lane) & u32(n_warps - 1)
+            best = max(best, reports[u32(which * n_warps) + place])
         return best
 
-    return Team(meet, put, put_all, sum_of_blocks, largest_of_blocks)
+    return Team(meet, put, put_all, report, sum_of_reports, largest_report)
+
+
+@device_function
+def add_to_bin(bins, digit, amount):
+    """Add to a bin of 64 bits in two halves: the lower one tells whether there is a carry."""
+    place = bins + digit * 8
+    low = u32(amount)
+    high = u32(amount >> 32)
+    old = ptx.atomic_add_shared_u32(place, low)
+    if old + low < old:
+        high += 1
+    if high != 0:
+        ptx.reduce_add_shared_u32(place + 4, high)
+
+
+class BinFunctions(NamedTuple):
+    """Device functions for so many bins in shared memory, of which each thread has some."""
+
+    clear: Any
+    merge: Any
+    """Waits for all threads; then each block has the sums of all blocks' bins."""
+    scan: Any
+    """The sum of a thread's bins, that of all up to these, and that of all; takes `room`."""
+    find: Any
+    """The bin in which a running sum reaches a goal, and the sum before that, by the results of `scan`."""
+
+
+@functools.cache
+def bin_functions(n_bins: int, cluster: int) -> BinFunctions:
+    """Make the functions for a number of bins."""
+    team, per_thread, per_block = team_functions(cluster), n_bins // THREADS, n_bins // cluster
+
+    @device_function
+    def clear(thread, bins):
+        for j in range(per_thread):
+            bins[thread * per_thread + j] = u64(0)
+
+    @device_function
+    def merge(thread, bins):
+        team.meet()
+        if cluster > 1:
+            # Each block adds up some bins, which no other one touches meanwhile.
+            first = ptx.shared_address(bins) + ptx.cluster_rank() * u32(8 * per_block)
+            for start in range(0, per_block, THREADS):
+                number = thread + u32(start)
+                if number < u32(per_block):
+                    place = first + number * 8
+                    total = u64(0)
+                    for other in range(cluster):
+                        total += ptx.load_cluster_u64(ptx.cluster_address(place, u32(other)))
+                    for other in range(cluster):
+                        _store_cluster(ptx.cluster_address(place, u32(other)), total)
+            team.meet()
+
+    @device_function
+    def scan(thread, bins, room):
+        own = u64(0)
+        for j in range(per_thread):
+            own += bins[thread * per_thread + j]
+        inclusive, of_all = block_inclusive_sum(own, thread, room)
+        return own, inclusive, of_all
+
+    @device_function
+    def find(thread, bins, before, own, goal, room):
+        """Return them; `before` is the sum before the bins of this thread."""
+        if before < goal <= before + own:
+            number = thread * per_thread
+            while before + bins[number] < goal:
+                before += bins[number]
+                number += u32(1)
+            room[WARPS] = u64(number)
+            room[WARPS + 1] = before
+        cuda.syncthreads()
+        found, before = u32(room[WARPS]), room[WARPS + 1]
+        cuda.syncthreads()
+        return found, before
+
+    return BinFunctions(clear, merge, scan, find)

@@ -41,7 +41,6 @@ from kernels_cuda.sample.requests import (
 from kernels_cuda.sample.shared import (
     team_functions,
     warp_inclusive_sum,
-    warp_largest,
     warp_sum,
     warp_sum_below_2_53,
 )
@@ -212,23 +211,6 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
     bias = 1 << (8 * element_size - 1)
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
     n_asked = _ROWS * N_REQUEST
-    per_lane = max(n_warps // 32, 1)
-
-    @device_function
-    def largest_in_warp(own):
-        if element_size == 8:
-            return warp_largest(own)
-        return u64(ptx.warp_max(own))
-
-    @device_function
-    def largest_of_row(own, number, lane, maxima):
-        """Return the largest key of a row, by those of the threads."""
-        team.put_all(maxima, number, largest_in_warp(own), lane)
-        team.meet()
-        best = u64(0)
-        for i in range(per_lane):
-            best = max(best, maxima[(i * 32 + lane) & (n_warps - 1)])
-        return keys.register(warp_largest(best))
 
     # Two blocks share a multiprocessor.
     @cuda.jit(max_registers=65536 // (2 * THREADS))
@@ -275,7 +257,7 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
             while slot < _ROWS and row < p.n_rows:
                 at = i64(ptx.shuffle_from_u64(u64(addresses[0]), slot))
                 to = i64(ptx.shuffle_from_u64(u64(addresses[1]), slot))
-                largest = largest_of_row(keys.largest(at, p, rank, thread), number, lane, maxima)
+                largest = keys.largest_of_row(keys.largest(at, p, rank, thread), number, lane, maxima)
                 token = u64(0)
                 is_mine = number == 0
                 if u64(largest) <= u64(bias) - u64(p.infinity):

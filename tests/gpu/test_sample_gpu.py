@@ -68,6 +68,28 @@ def test_rows_that_begin_anywhere(dtype, begin, torch):
             assert torch.equal(dmlops.sample(on_device, seeds.cuda(), **options).cpu(), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("n_repeats", [1, 5])
+@pytest.mark.parametrize("n", [3000, 40_000, 300_000])
+def test_where_a_share_ends(n, n_repeats, dtype, torch):
+    """At a tie, far from the largest, among many or few values: by clusters of blocks, and by blocks."""
+    normal = torch.from_numpy(random(("share", n)).standard_normal(n))
+    far = torch.full((n,), 11.0)
+    far[n // 3] = 20
+    rows = [normal * 3, normal.sort().values, far, far * 0, normal.round(), normal / 1000, normal * 1000]
+    x = torch.stack(rows).to(getattr(torch, dtype)).repeat(n_repeats, 1)
+    given = parameters(torch, len(x), ("share", n))
+    shares = random(("shares", n)).uniform(0, 1, len(x)) ** np.linspace(0, 4, len(x))
+    for options in (
+        {"top_p": torch.from_numpy(shares)},
+        {"top_p": torch.from_numpy(shares), "temperature": torch.full((len(x),), 20.0)},
+        {"top_p": 0.8, "min_p": 0.01},
+        {"top_p": 0.9, "k": n // 2},
+    ):
+        expected = dmlops.sample(x, **given | options)
+        assert torch.equal(dmlops.sample(x.cuda(), **on_gpu(given | options)).cpu(), expected), options
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_graphs(way, torch):
     """Replays read new logits, seeds and steps, and wait for nothing."""

@@ -1,0 +1,362 @@
+"""Where the share top_p of a row ends, by the exponents of its weights.
+
+A pass adds weights to bins, which have 1/64 of a power of two each and are in the order of the elements. The
+next pass adds up the weights of nearer bins than that in which the share ends, and lists the elements of this
+one. Among these few, the distance of the last ones that stay is found by halving.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda
+
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
+from kernels_cuda.runtime.compiler import called_function, device_function
+from kernels_cuda.sample.arithmetic import ARITHMETIC, BINS_PER_POWER, EMPTY_SUM, weigh_functions
+from kernels_cuda.sample.keys import PAIR, key_functions
+from kernels_cuda.sample.parameters import THREADS, WARPS
+from kernels_cuda.sample.shared import (
+    COUNT,
+    FARTHEST,
+    NEAREST,
+    SUM,
+    add_to_bin,
+    bin_functions,
+    team_functions,
+    warp_sum,
+    warp_sum_below_2_53,
+)
+
+SHARE_BINS = 40 * BINS_PER_POWER
+"""For all elements that have a weight."""
+# Bins that are likely to hold all elements that stay. All others, which are most of a row, need no bins.
+_NEAR_BINS = 12 * BINS_PER_POWER
+_MOST_LISTED = 4 * THREADS
+
+
+def most_candidates(cluster: int) -> int:
+    """Return how many elements of a bin a block can list."""
+    return _MOST_LISTED if cluster == 1 else THREADS
+
+
+class End(NamedTuple):
+    """Where a share ends."""
+
+    is_found: Any
+    distance: Any
+    """Of the last elements that stay."""
+    ties: Any
+    """How many stay at this distance: the first ones."""
+
+
+@functools.cache
+def share_functions(element_size: int, cluster: int) -> Any:
+    """Make the device function that finds the end of a share, if `Weighing.is_fast`."""
+    keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
+    register, per_vector = keys.register, keys.per_vector
+    team, bins_of = team_functions(cluster), bin_functions(SHARE_BINS, cluster)
+    most, n_warps, per_thread = most_candidates(cluster), WARPS * cluster, _MOST_LISTED // THREADS
+    # Where a block has the elements that all blocks have listed.
+    all_at = 0 if cluster == 1 else most
+
+    def pass_over(visit: Any, is_backward: bool) -> Any:
+        """Make the function that visits the vectors of a thread, from the first to the last or backward.
+
+        While a pair is visited, the next one is read.
+        """
+
+        @device_function
+        def visit_all(at, p, rank, thread, weighing, where, state):
+            vector, end = keys.segment_of(at, p, rank, thread)
+            groups = keys.groups_of(at, p, vector, end)
+            n_pairs = u32(0)
+            if vector < end:
+                n_pairs = (end - vector + (PAIR - 1)) // u32(PAIR)
+            number = u32(0)
+            last = max(n_pairs, u32(1)) - 1
+            ahead = keys.pair_at(at, p, vector, end, groups, last if is_backward else number)
+            while number < n_pairs:
+                first, second = ahead
+                number += 1
+                following = last - min(number, last) if is_backward else number
+                ahead = keys.pair_at(at, p, vector, end, groups, following)
+                state = visit(first, p, weighing, where, state)
+                state = visit(second, p, weighing, where, state)
+            return state
+
+        return visit_all
+
+    def fill_from_value(i: int) -> Any:
+        """Make the function that adds the weights of the values from one on to bins, and to a sum."""
+        if i == per_vector:
+
+            @device_function
+            def nothing(values, weighing, where, total):
+                return total
+
+            return nothing
+        others = fill_from_value(i + 1)
+
+        @device_function
+        def fill_values(values, weighing, where, total):
+            bins, n_bins = where
+            following = weigh.add(values[i], weighing, total)
+            place = weigh.bin(values[i], weighing)
+            if place < n_bins:
+                add_to_bin(bins, place, following - total)
+            return others(values, weighing, where, following)
+
+        return fill_values
+
+    fill_values = fill_from_value(0)
+
+    @device_function
+    def fill_vector(words, p, weighing, where, state):
+        """Add the weights of a vector to the first bins, and all to a sum."""
+        total = fill_values(keys.values_in(words, p), weighing, where, u64(EMPTY_SUM))
+        return state + (total - u64(EMPTY_SUM))
+
+    @device_function
+    def fill_vector_from(words, p, weighing, where, state):
+        """Do what `fill_vector` does, without weights below `Weighing.least`."""
+        bins, n_bins = where
+        # A loop that is not unrolled.
+        left = ptx.same_u32(u32(per_vector))
+        while left > 0:
+            left -= 1
+            value = keys.value_of(keys.element_in(words), p)
+            weight = weigh.fast(value, weighing)
+            place = weigh.bin(value, weighing)
+            if place < n_bins and weight != 0:
+                add_to_bin(bins, place, weight)
+            state += weight
+            words = keys.shifted(words)
+        return state
+
+    fill, fill_from = pass_over(fill_vector, True), pass_over(fill_vector_from, True)
+
+    @device_function
+    def list_value(value, p, where, found):
+        """List an element that is in the bin."""
+        _, largest, listed_at, count_at, owners_at, owner = where
+        number, nearest, farthest, place = found
+        distance = register(largest - keys.key_of_value(value, p))
+        if place < u32(most):
+            place = ptx.atomic_add_shared_u32(count_at, u32(1))
+        if place < u32(most):
+            ptx.store_shared_u64(listed_at + place * 8, u64(distance))
+            ptx.store_shared_u32(owners_at + place * 4, owner)
+        return number + u32(1), min(nearest, distance), max(farthest, distance), place
+
+    def collect_from_value(i: int) -> Any:
+        """Make the function that adds up the weights of nearer values from one on, and lists others.
+
+        Lanes come together again after each value: a loop over those in the bin would keep them apart.
+        """
+        if i == per_vector:
+
+            @device_function
+            def nothing(values, p, weighing, where, total, found):
+                return total, found
+
+            return nothing
+        others = collect_from_value(i + 1)
+
+        @device_function
+        def collect_values(values, p, weighing, where, total, found):
+            of_value = weigh.bin(values[i], weighing)
+            if of_value < where[0]:
+                total = weigh.add(values[i], weighing, total)
+            if of_value == where[0]:
+                found = list_value(values[i], p, where, found)
+            return others(values, p, weighing, where, total, found)
+
+        return collect_values
+
+    collect_values = collect_from_value(0)
+
+    @device_function
+    def collect_vector(words, p, weighing, where, state):
+        """Add up the weights in nearer bins than one, and list the elements in that."""
+        total, found = state
+        values = keys.values_in(words, p)
+        of_vector, found = collect_values(values, p, weighing, where, u64(EMPTY_SUM), found)
+        return total + (of_vector - u64(EMPTY_SUM)), found
+
+    collect = pass_over(collect_vector, False)
+
+    @device_function
+    def bin_of_share(at, p, request, rank, thread, weighing, total, arrays):
+        """Return the bin in which a share of a sum ends, the weights in nearer ones, and the share.
+
+        A negative `total` stands for the sum of all weights.
+        """
+        n_bins = ptx.same_u32(u32(_NEAR_BINS))
+        goal, of_bins = u64(1), u64(0)
+        own, inclusive = u64(0), u64(0)
+        while goal > of_bins:
+            bins_of.clear(thread, arrays.bins)
+            cuda.syncthreads()
+            where = ptx.shared_address(arrays.bins), n_bins
+            if weighing.least == 1:
+                of_all = fill(at, p, rank, thread, weighing, where, u64(0))
+            else:
+                of_all = fill_from(at, p, rank, thread, weighing, where, u64(0))
+            if total < 0:
+                number = rank * u32(WARPS) + (thread >> 5)
+                team.report(arrays.reports, SUM, number, warp_sum(of_all), thread & 31)
+            bins_of.merge(thread, arrays.bins)
+            own, inclusive, of_bins = bins_of.scan(thread, arrays.bins, arrays.room)
+            if total < 0:
+                total = i64(warp_sum(team.sum_of_reports(arrays.reports, SUM, thread & 31)))
+            goal = u64(ARITHMETIC.share(request.top_p, request.top_p_exponent, total))
+            n_bins = u32(SHARE_BINS)
+        found, before = bins_of.find(thread, arrays.bins, inclusive - own, own, goal, arrays.room)
+        return found, before, goal
+
+    @device_function
+    def weight_at(largest, distance, p, weighing):
+        element = keys.element_of(register(largest - register(distance)))
+        return weigh.fast(keys.value_of(element, p), weighing)
+
+    @device_function
+    def n_listed_by(rank, arrays):
+        """Return how many elements a block has in its bin."""
+        lane = u32(cuda.threadIdx.x) & 31
+        number = u32(0)
+        if lane < u32(WARPS):
+            number = u32(arrays.reports[rank * u32(WARPS) + lane])
+        return ptx.warp_add(number)
+
+    @device_function
+    def bring_together(thread, arrays):
+        """Copy the lists of all blocks to each of them."""
+        if cluster > 1:
+            listed_at = ptx.shared_address(arrays.bins)
+            listed = cuda.local.array(cluster, u64)
+            for other in range(cluster):
+                place = ptx.cluster_address(listed_at + thread * 8, u32(other))
+                listed[other] = ptx.load_cluster_u64(place)
+            to = listed_at + u32(8 * all_at)
+            for other in range(cluster):
+                n_listed = n_listed_by(u32(other), arrays)
+                if thread < n_listed:
+                    ptx.store_shared_u64(to + thread * 8, listed[other])
+                to += n_listed * 8
+            cuda.syncthreads()
+
+    @device_function
+    def sum_of_few(value, thread, room):
+        """Return the sum over a block of values below 2^40; `room` is another one than in the call before."""
+        value = warp_sum_below_2_53(value)
+        if thread & 31 == 0:
+            ptx.store_shared_u64(room + (thread >> 5) * 8, value)
+        cuda.syncthreads()
+        of_warp = u64(0)
+        if thread & 31 < WARPS:
+            of_warp = ptx.load_shared_u64(room + (thread & 31) * 8)
+        return warp_sum_below_2_53(of_warp)
+
+    @device_function
+    def halve(thread, found, largest, before, goal, p, weighing, arrays):
+        """Return the least distance at which the weights reach a goal, and the weights nearer than that.
+
+        `found` has the number of elements in the list, and their least and largest distances.
+        """
+        n_found, low, high = found
+        bring_together(thread, arrays)
+        distances = cuda.local.array(per_thread, u64)
+        weights = cuda.local.array(per_thread, u64)
+        for i in range(per_thread):
+            place = thread + u32(i * THREADS)
+            distances[i], weights[i] = u64(0), u64(0)
+            if place < n_found:
+                distances[i] = arrays.bins[u32(all_at) + place]
+                weights[i] = weight_at(largest, distances[i], p, weighing)
+        reached = before
+        room = ptx.shared_address(arrays.room)
+        other_room = room + u32((WARPS + 4) * 8)
+        while low < high:
+            middle = low + ((high - low) >> 1)
+            own = u64(0)
+            for i in range(per_thread):
+                if distances[i] <= middle:
+                    own += weights[i]
+            of_nearer = before + sum_of_few(own, thread, room)
+            room, other_room = other_room, room
+            if of_nearer >= goal:
+                high = middle
+            else:
+                low = middle + 1
+                reached = of_nearer
+        return low, reached
+
+    @device_function
+    def add_listed(thread, n_listed, distance, largest, p, weighing, arrays):
+        """Add listed elements to the sums and the ties of the segments that they are in."""
+        sums_at = ptx.shared_address(arrays.sums)
+        place = thread
+        while place < n_listed:
+            found = arrays.bins[place]
+            owner = arrays.owners[place]
+            if found < distance:
+                add_to_bin(sums_at, owner, weight_at(largest, found, p, weighing))
+            if found == distance:
+                ptx.count_shared(sums_at + (owner + u32(n_warps)) * 8)
+            place += u32(THREADS)
+
+    @called_function
+    def find(at, p, request, rank, thread, largest, weighing, total, arrays):
+        """Return the `End` of the share top_p of `total`, and tell the first block the sums of segments.
+
+        It is not found where a bin has more elements than can be listed, with several distances.
+        """
+        lane, number = thread & 31, rank * u32(WARPS) + (thread >> 5)
+        nearer, before, goal = bin_of_share(at, p, request, rank, thread, weighing, total, arrays)
+        if thread == 0:
+            arrays.room[WARPS] = u64(0)
+        cuda.syncthreads()
+        listed_at = ptx.shared_address(arrays.bins)
+        count_at = ptx.shared_address(arrays.room) + u32(WARPS * 8)
+        where = nearer, largest, listed_at, count_at, ptx.shared_address(arrays.owners), number
+        nothing = u64(0), (u32(0), ~register(0), register(0), u32(0))
+        own, found = collect(at, p, rank, thread, weighing, where, nothing)
+        n_own, nearest, farthest, _ = found
+        own, n_ties = warp_sum(own), u64(ptx.warp_add(n_own))
+        team.report(arrays.reports, COUNT, number, n_ties, lane)
+        team.report(arrays.reports, FARTHEST, number, keys.largest_in_warp(farthest), lane)
+        team.report(arrays.reports, NEAREST, number, keys.largest_in_warp(~nearest), lane)
+        if lane == 0:
+            arrays.sums[number], arrays.sums[u32(n_warps) + number] = own, n_ties
+        team.meet()
+        n_found = u32(0)
+        are_listed = True
+        for other in range(cluster):
+            n_listed = n_listed_by(u32(other), arrays)
+            n_found += n_listed
+            are_listed = are_listed and n_listed <= u32(most)
+        are_listed = are_listed and n_found <= u32(_MOST_LISTED)
+        farthest = register(team.largest_report(arrays.reports, FARTHEST, lane))
+        nearest = register(team.largest_report(arrays.reports, NEAREST, lane))
+        farthest = u64(keys.largest_in_warp(farthest))
+        nearest = u64(~register(keys.largest_in_warp(nearest)))
+        distance = nearest
+        is_found = are_listed or nearest == farthest
+        if are_listed and nearest != farthest:
+            distance, before = halve(
+                thread, (n_found, nearest, farthest), largest, before, goal, p, weighing, arrays
+            )
+            if lane == 0:
+                arrays.sums[u32(n_warps) + number] = u64(0)
+            cuda.syncthreads()
+            add_listed(thread, n_listed_by(rank, arrays), distance, largest, p, weighing, arrays)
+            cuda.syncthreads()
+        if cluster > 1 and is_found and lane == 0 and rank > 0:
+            team.put(arrays.sums, number, arrays.sums[number])
+            team.put(arrays.sums, u32(n_warps) + number, arrays.sums[u32(n_warps) + number])
+        team.meet()
+        weight = max(weight_at(largest, distance, p, weighing), u64(1))
+        return End(is_found, register(distance), (goal - before + weight - 1) // weight)
+
+    return find
