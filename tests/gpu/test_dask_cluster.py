@@ -8,6 +8,8 @@ import pytest
 da = pytest.importorskip("dask.array")
 cupy = pytest.importorskip("cupy")
 distributed = pytest.importorskip("distributed")
+# Without it, `distributed` cannot send CuPy arrays, and tries for ever: this test runs without `on_archive`.
+pytest.importorskip("numba.cuda")
 
 from tests.dask_arrays import every_function  # noqa: E402
 from tests.data import assert_same  # noqa: E402
