@@ -289,6 +289,15 @@ def _convert(instruction, source):
     return (source.bits,), compute
 
 
+def _prefer_number(function):
+    """Make the function that returns the number of a number and a NaN, even a signalling one."""
+
+    def compute(a, b):
+        return np.where(np.isnan(a), b, np.where(np.isnan(b), a, function(a, b)))
+
+    return compute
+
+
 def _copy(instruction, kind):
     return (kind.bits,), lambda a: a
 
@@ -298,9 +307,8 @@ _MAKERS = {
         name: _elementwise(function, 2)
         for name, function in {
             "sub": np.subtract,
-            # Of a NaN and a number, the number.
-            "min": np.fmin,
-            "max": np.fmax,
+            "min": _prefer_number(np.fmin),
+            "max": _prefer_number(np.fmax),
         }.items()
     },
     **dict.fromkeys(("add", "fma"), _add_or_fuse),
