@@ -159,6 +159,21 @@ def test_where_a_share_ends(dtype, policy, n):
         assert np.array_equal(drawn(x, policy, seeds=seeds, **options), expected), options
 
 
+@pytest.mark.parametrize(
+    ("dtype", "policy"),
+    [("float32", BLOCK), exhaustive("float64", BLOCK), nightly("float16", CLUSTER)],
+)
+def test_k_ends_among_elements_without_a_weight(dtype, policy):
+    """Elements that are too far, NaN, or dropped by min_p add nothing to the sum of the first k."""
+    x = np.full((9, 40), -np.inf, dtype)
+    x[0, 7], x[1] = 0, np.arange(40) / 8
+    x[2:], x[2:, 3:6] = np.nan, [3, 2, 1]
+    for options in ({}, {"top_p": 1 - 2.0**-40}, {"min_p": 0.5}, {"top_p": 1 - 2.0**-40, "min_p": 0.5}):
+        expected = sampling.sample(x, np.arange(9), k=np.array([20]), **options)
+        found = drawn(x, policy, seeds=np.arange(9), k=np.full(9, 20), **options)
+        assert np.array_equal(found, expected), options
+
+
 def test_float64_far_apart():
     """The bits of NaN, and of negative values, differ from the bits of the largest by 2^63 and more."""
     x = np.array([[3.0, np.nan, -1.0, -2.0], [np.nan, 0.5, -0.5, np.nan], [np.finfo("float64").min] * 4] * 2)

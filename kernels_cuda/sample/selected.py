@@ -74,8 +74,11 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
     @device_function
     def tied_weight(largest, distance, p, weighing):
-        """Return the weight at a distance, or 1 if it is 0."""
-        return max(any_weight(keys.element_of(register(largest - distance)), p, weighing), u64(1))
+        """Return the weight at a distance: 0 at that of NaN, whose key is that of no number."""
+        weight = u64(0)
+        if distance != largest:
+            weight = any_weight(keys.element_of(register(largest - distance)), p, weighing)
+        return weight
 
     def weighed_passes(weight_of: Any) -> tuple[Any, Any, Any]:
         """Make the functions that add an element: to a sum; to a sum, counting ties; and to bins."""
@@ -280,7 +283,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
             stays = ptx.popcount_u32(tied & ptx.lanes_below()) < draw.ties
         weight = u64(0)
         if stays:
-            weight = any_weight(keys.element_of(register(cut.largest - found)), p, cut.weighing)
+            weight = tied_weight(cut.largest, found, p, cut.weighing)
         is_before = warp_inclusive_sum(weight, lane) <= draw.target
         return first + i64(ptx.popcount_u32(ptx.ballot(u32(is_before and place < last))))
 
@@ -359,7 +362,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
                 )
                 weight = u64(1)
                 if by_weight:
-                    weight = tied_weight(largest, distance, p, weighing)
+                    weight = max(tied_weight(largest, distance, p, weighing), u64(1))
                 ties = (goal - before + weight - 1) // weight
             is_done = by_weight or request.top_p < 0
             is_counted = False
