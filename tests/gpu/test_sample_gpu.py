@@ -47,6 +47,16 @@ def test_the_tokens_of_the_cpu(rows, n, dtype, way, torch):
     assert torch.equal(tokens.cpu(), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("rows", "n"), [(400, 3000), (2, 40_000)])
+def test_k_ends_among_elements_without_a_weight(rows, n, dtype, torch):
+    x, seeds = logits(torch, (rows, n), dtype, "few elements"), torch.arange(rows)
+    x[: rows // 2, 20:], x[rows // 2 :, 20:] = -torch.inf, torch.nan
+    for options in ({}, {"top_p": 0.9}, {"top_p": 1 - 2.0**-40}, {"top_p": 1 - 2.0**-40, "min_p": 0.5}):
+        tokens = dmlops.sample(x.cuda(), seeds.cuda(), k=700, **options)
+        assert torch.equal(tokens.cpu(), dmlops.sample(x, seeds, k=700, **options)), options
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("way", ["plain", "k-p", "p"])
 def test_layouts(layout, way, gpu_library):
