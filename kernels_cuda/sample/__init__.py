@@ -6,12 +6,12 @@ stay; the token is the element at which their running sum exceeds a random share
 - `unfiltered`, without k, top_p and min_p: warps add up the weights of their segments of the row, and the one
   that the token is in reads its segment again.
 - `listed`, with a small k: launches of `top_k` come first, and a warp draws from what they list.
-- `rows`, for others: k and top_p are found digit by digit. A histogram has the number of elements, or the sum
-  of their weights, for each value of a digit of the distance from the largest key. All elements nearer than
-  some distance stay, and the first ones of those at that distance.
+- `rows`, for others: all elements nearer than some distance from the largest key stay, and the first ones of
+  those at that distance. k is found digit by digit: a histogram has the number of elements for each value of
+  a digit of the distance. top_p is found by the exponents of weights.
 
 Bytes moved: with a small k those of `top_k`; or else each row two times, from the second on partly from
-caches, and once more for each digit of k and of top_p.
+caches, once more for each digit of k, and once more for top_p.
 
 =============  ==================================================================================
 `plan`         what may be tuned, and the launches, as a function of integers
@@ -21,6 +21,7 @@ caches, and once more for each digit of k and of top_p.
 `rows`         the kernel for all others
 `shards`       the kernel for stages of a draw from rows whose parts are on several devices
 `selected`     how `rows` selects and draws
+`shares`       how `rows` finds where top_p ends
 `requests`     where a row is, and its parameters
 `keys`         how elements are read, and their keys
 `shared`       what the threads of a block or of a cluster do together

@@ -17,7 +17,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.sample.parameters import VECTOR, WARPS
-from kernels_cuda.sample.shared import team_functions, warp_largest
+from kernels_cuda.sample.shared import COUNT, team_functions, warp_largest
 
 _HALF_MANTISSA = 10  # of float16
 _NEGATIVE_INFINITY = 0xFF800000
@@ -62,7 +62,9 @@ class KeyFunctions(NamedTuple):
     key_of_largest: Any
     largest: Any
     largest_in_warp: Any
+    """The largest key, or distance, of a warp."""
     largest_of_row: Any
+    """The largest key of a row, by those of its threads."""
 
 
 def _reduction(element_size: int, key_of: Any) -> tuple[Any, ...]:
@@ -349,7 +351,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         """Return the largest key of a row; `maxima` is a shared array of a u64 for each warp of the team."""
         team.put_all(maxima, number, largest_in_warp(own), lane)
         team.meet()
-        return register(largest_in_warp(register(team.largest_report(maxima, 0, lane))))
+        return register(largest_in_warp(register(team.largest_report(maxima, COUNT, lane))))
 
     return KeyFunctions(
         register,

@@ -79,7 +79,8 @@ class Request(NamedTuple):
 
 
 N_REQUEST = 9
-"""Integers in shared memory for a `Request`: of the random word, the temperature and the filters."""
+"""Integers in shared memory for a `Request`: three of the temperature, two of the random word, four of the
+filters."""
 
 
 @device_function

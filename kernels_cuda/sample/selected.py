@@ -1,4 +1,7 @@
-"""The token of a row by digits of distances from the largest key: for rows with top_p, min_p or a large k."""
+"""The token of a row with top_p, min_p or a large k: which elements stay, and the draw from these.
+
+k is found by digits of distances from the largest key, and so is top_p where `shares` does not find it.
+"""
 
 import functools
 from typing import Any, NamedTuple
@@ -33,6 +36,7 @@ class Cut(NamedTuple):
     """The parameters of a pass over the elements of a row."""
 
     largest: Any
+    """The key from which distances are taken."""
     distance: Any
     """The digits of the distance that are known."""
     above: Any
@@ -339,7 +343,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
     @device_function
     def draw_selected(at, p, request, weighing, largest, rank, thread, arrays):
-        """Return the token of a row, by the first block."""
+        """Return the token of a row, in the first block; others return 0."""
         # All elements stay but NaN, whose distance no other has.
         distance = largest
         ties = u64(0)

@@ -66,8 +66,8 @@ def block_inclusive_sum(value, thread, room):
 
 COUNT, FARTHEST, NEAREST, SUM = range(4)
 N_REPORTS = 4
-"""What a warp tells all others: how many elements it has in a bin, their largest distance, the inverse of the
-least one, and a sum of weights. Before these, the first one is its largest key."""
+"""The kinds of reports, which warps make to all others: how many elements they have in a bin, their largest
+distance, the inverse of the least one, and a sum of weights. First, COUNT has their largest keys."""
 
 
 class Arrays(NamedTuple):
@@ -94,11 +94,11 @@ class Team(NamedTuple):
     put_all: Any
     """Writes a u64 that all lanes of a warp have to a place of a shared array of each block."""
     report: Any
-    """Does that in the part of `reports` for a number."""
+    """Does that in `reports`, by the kind of report and the number of the warp."""
     sum_of_reports: Any
-    """The sum of those of a number that a lane has; all lanes together have those of all warps."""
+    """The sum of the reports of a kind that a lane has: all lanes together have those of all warps."""
     largest_report: Any
-    """The largest of these."""
+    """The largest report of a kind that a lane has."""
 
 
 def _meetings(cluster: int) -> tuple[Any, Any, Any]:
@@ -140,24 +140,24 @@ def team_functions(cluster: int) -> Team:
     per_lane = max(n_warps // 32, 1)
 
     @device_function
-    def report(reports, which, number, value, lane):
-        put_all(reports, u32(which * n_warps) + number, value, lane)
+    def report(reports, kind, number, value, lane):
+        put_all(reports, u32(kind * n_warps) + number, value, lane)
 
     @device_function
-    def sum_of_reports(reports, which, lane):
+    def sum_of_reports(reports, kind, lane):
         total = u64(0)
         for i in range(per_lane):
             place = u32(i * 32) + lane
             if place < u32(n_warps):
-                total += reports[u32(which * n_warps) + place]
+                total += reports[u32(kind * n_warps) + place]
         return total
 
     @device_function
-    def largest_report(reports, which, lane):
+    def largest_report(reports, kind, lane):
         best = u64(0)
         for i in range(per_lane):
             place = (u32(i * 32) + lane) & u32(n_warps - 1)
-            best = max(best, reports[u32(which * n_warps) + place])
+            best = max(best, reports[u32(kind * n_warps) + place])
         return best
 
     return Team(meet, put, put_all, report, sum_of_reports, largest_report)

@@ -29,7 +29,8 @@ from kernels_cuda.sample.shared import (
 )
 
 SHARE_BINS = 40 * BINS_PER_POWER
-"""For all elements that have a weight."""
+"""So many bins hold all elements that have a weight. Later, listed elements have the same memory: those of a
+block, and behind them those of all blocks of a cluster."""
 # Bins that are likely to hold all elements that stay. All others, which are most of a row, need no bins.
 _NEAR_BINS = 12 * BINS_PER_POWER
 _MOST_LISTED = 4 * THREADS
@@ -88,7 +89,10 @@ def share_functions(element_size: int, cluster: int) -> Any:
         return visit_all
 
     def fill_from_value(i: int) -> Any:
-        """Make the function that adds the weights of the values from one on to bins, and to a sum."""
+        """Make the function that adds the weights of the values from one on to bins, and to a sum.
+
+        Compilers do not unroll a loop over eight values with so long a body.
+        """
         if i == per_vector:
 
             @device_function
@@ -178,7 +182,10 @@ def share_functions(element_size: int, cluster: int) -> Any:
 
     @device_function
     def collect_vector(words, p, weighing, where, state):
-        """Add up the weights in nearer bins than one, and list the elements in that."""
+        """Add up the weights in nearer bins than one, and list the elements in that.
+
+        None of these is below `Weighing.least`: an element of that bin stays.
+        """
         total, found = state
         values = keys.values_in(words, p)
         of_vector, found = collect_values(values, p, weighing, where, u64(EMPTY_SUM), found)
@@ -190,12 +197,13 @@ def share_functions(element_size: int, cluster: int) -> Any:
     def bin_of_share(at, p, request, rank, thread, weighing, total, arrays):
         """Return the bin in which a share of a sum ends, the weights in nearer ones, and the share.
 
-        A negative `total` stands for the sum of all weights.
+        A negative `total` stands for the sum of all weights. The share is at most that: the second pass, with
+        all bins, reaches it.
         """
         n_bins = ptx.same_u32(u32(_NEAR_BINS))
         goal, of_bins = u64(1), u64(0)
         own, inclusive = u64(0), u64(0)
-        while goal > of_bins:
+        while goal > of_bins and n_bins <= SHARE_BINS:
             bins_of.clear(thread, arrays.bins)
             cuda.syncthreads()
             where = ptx.shared_address(arrays.bins), n_bins
@@ -211,7 +219,7 @@ def share_functions(element_size: int, cluster: int) -> Any:
             if total < 0:
                 total = i64(warp_sum(team.sum_of_reports(arrays.reports, SUM, thread & 31)))
             goal = u64(ARITHMETIC.share(request.top_p, request.top_p_exponent, total))
-            n_bins = u32(SHARE_BINS)
+            n_bins = u32(SHARE_BINS) if n_bins < SHARE_BINS else u32(SHARE_BINS + 1)
         found, before = bins_of.find(thread, arrays.bins, inclusive - own, own, goal, arrays.room)
         return found, before, goal
 
