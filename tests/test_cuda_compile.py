@@ -29,9 +29,9 @@ VARIANTS = {
 # Bytes that a thread of some kernels may spill, from 9.0 on and before: their registers are limited, so that
 # several blocks share a multiprocessor. All others spill none.
 MOST_SPILLED = {
-    "dmlops_sample_rows_": (2230, 3180),
+    "dmlops_sample_rows_": (2510, 3180),
     "dmlops_sample_shards_": (1050, 1290),
-    "dmlops_sample_unfiltered_": (810, 1240),
+    "dmlops_sample_unfiltered_": (840, 1240),
     "dmlops_top_k_block_8_": (1410, 1630),
     "dmlops_top_k_block_": (550, 850),
     "dmlops_top_k_digit_8": (480, 310),
@@ -41,7 +41,7 @@ MOST_SPILLED = {
     "dmlops_top_k_selected_8": (240, 500),
     "dmlops_top_k_selected_": (0, 200),
     "dmlops_top_k_result_sort_": (170, 1600),
-    "dmlops_top_k_numbered_8_": (2100, 2950),
+    "dmlops_top_k_numbered_8_": (2340, 2950),
     "dmlops_top_k_numbered_": (1550, 2350),
     "dmlops_top_k_shared_rounds_2_": (40, 0),
     "dmlops_top_k_lanes_": (200, 0),
@@ -227,13 +227,17 @@ def test_ptx_for_architectures_to_come():
 
 
 @pytest.mark.nightly
-def test_older_architectures_have_code_of_their_own():
+@pytest.mark.parametrize("label", ["dmlops_top_k_columns_1_4", "dmlops_sample_unfiltered_4_1"])
+def test_older_architectures_have_code_of_their_own(label):
     """Functions of a kernel are compiled anew for architectures without some instructions, in any order."""
-    variant = VARIANTS["dmlops_top_k_columns_1_4"]
-    for capability, has_redux in (((9, 0), True), ((7, 5), False)):
-        ptx = ptx_of(variant, capability)
+    variant = VARIANTS[label]
+    found = {}
+    for capability, has_redux in (((9, 0), True), ((7, 5), False), ((9, 0), True)):
+        kernel = compiler.make_kernel(variant, capability)
+        ptx = compiler.compile_ptx(kernel, variant.label, capability)
         assert ("redux.sync" in ptx) == has_redux
         assert ("griddepcontrol.wait" in ptx) == has_redux
+        assert found.setdefault(capability, ptx) == ptx
 
 
 @pytest.mark.nightly

@@ -31,7 +31,7 @@ with warnings.catch_warnings():
     from kernels_cuda.runtime.numba_shortcuts import numba_shortcuts
 
 _STATE = threading.local()
-# Linked functions, and what each was compiled to for other capabilities than the last.
+# Functions of kernels, and what each was compiled to for other capabilities than the last.
 _LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
 _linked_for: tuple[int, int] | None = None
 # PTX changes at these compute capabilities only: kernels ask for 8.0 and 9.0 (`ptx`, `short_rows`), and
@@ -68,10 +68,12 @@ _DROPPED_BY_NUMPY = {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"
 def device_function(function: Callable[..., Any]) -> Any:
     """Make `function` callable from kernels, each of which takes it in whole.
 
-    Compiled device functions are kept by Numba whatever the architecture; inlined ones are not, so that what
-    `target_capability` decides is decided anew for each kernel.
+    Numba does not inline every one, and keeps what it has compiled whatever the architecture: so these, too,
+    are compiled for each capability.
     """
-    return cuda.jit(device=True, inline="always")(function)
+    dispatcher = cuda.jit(device=True, inline="always")(function)
+    _LINKED.append((dispatcher, {}))
+    return dispatcher
 
 
 def linked_function(function: Callable[..., Any]) -> Any:
