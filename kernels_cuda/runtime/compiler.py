@@ -32,8 +32,8 @@ with warnings.catch_warnings():
 
 _STATE = threading.local()
 # Functions of kernels, and what each was compiled to for other capabilities than the last.
-_LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
-_linked_for: tuple[int, int] | None = None
+_FUNCTIONS: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
+_compiled_for: tuple[int, int] | None = None
 # PTX changes at these compute capabilities only: kernels ask for 8.0 and 9.0 (`ptx`, `short_rows`), and
 # NVVM has another code generator from 10.0 on.
 _CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
@@ -65,15 +65,18 @@ _TYPED: dict[tuple[Any, tuple[Any, ...]], tuple[Any, Any]] = {}
 _DROPPED_BY_NUMPY = {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}
 
 
+def _of_each_capability(dispatcher: Any) -> Any:
+    """Have a function compiled anew for each capability: Numba keeps its code whatever the architecture."""
+    _FUNCTIONS.append((dispatcher, {}))
+    return dispatcher
+
+
 def device_function(function: Callable[..., Any]) -> Any:
     """Make `function` callable from kernels, each of which takes it in whole.
 
-    Numba does not inline every one, and keeps what it has compiled whatever the architecture: so these, too,
-    are compiled for each capability.
+    Numba inlines most of them, and compiles the others as it does linked functions.
     """
-    dispatcher = cuda.jit(device=True, inline="always")(function)
-    _LINKED.append((dispatcher, {}))
-    return dispatcher
+    return _of_each_capability(cuda.jit(device=True, inline="always")(function))
 
 
 def linked_function(function: Callable[..., Any]) -> Any:
@@ -82,16 +85,12 @@ def linked_function(function: Callable[..., Any]) -> Any:
     The assembler inlines it all the same. For functions of some size: Numba takes a time that grows faster
     than the size of what it compiles in one piece.
     """
-    dispatcher = cuda.jit(device=True, forceinline=True)(function)
-    _LINKED.append((dispatcher, {}))
-    return dispatcher
+    return _of_each_capability(cuda.jit(device=True, forceinline=True)(function))
 
 
 def called_function(function: Callable[..., Any]) -> Any:
     """Make `function` callable from kernels, which may call it: for long functions that run once per row."""
-    dispatcher = cuda.jit(device=True)(function)
-    _LINKED.append((dispatcher, {}))
-    return dispatcher
+    return _of_each_capability(cuda.jit(device=True)(function))
 
 
 @device_function
@@ -114,14 +113,14 @@ def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
     # Numba compiles a linked function for the current device, which need not be there, and keeps it.
     from numba.cuda import dispatcher  # noqa: PLC0415
 
-    global _linked_for  # noqa: PLW0603
-    if _linked_for != capability:
-        for function, kept in _LINKED:
-            if _linked_for is not None:
-                kept[_linked_for] = dict(function.overloads)
+    global _compiled_for  # noqa: PLW0603
+    if _compiled_for != capability:
+        for function, kept in _FUNCTIONS:
+            if _compiled_for is not None:
+                kept[_compiled_for] = dict(function.overloads)
             function.overloads.clear()
             function.overloads.update(kept.get(capability, {}))
-    _linked_for = _STATE.capability = capability
+    _compiled_for = _STATE.capability = capability
     current_device = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
     try:

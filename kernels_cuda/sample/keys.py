@@ -53,13 +53,10 @@ class KeyFunctions(NamedTuple):
     pair_at: Any
     element_in: Any
     values_in: Any
-    key_in: Any
     shifted: Any
     signed: Any
-    lowest: Any
     key_of_value: Any
     """The key of an element as `values_in` gives it."""
-    key_of_largest: Any
     largest: Any
     largest_in_warp: Any
     """The largest key, or distance, of a warp."""
@@ -291,11 +288,6 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
     values_in = _unpacking(element_size)
 
     @device_function
-    def key_in(words, p):
-        """Return the key of the first element of a vector."""
-        return key_of(element_in(words), p)
-
-    @device_function
     def shifted(words):
         """Return a vector without its first element."""
         low, high = words
@@ -368,12 +360,9 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         pair_at,
         element_in,
         values_in,
-        key_in,
         shifted,
         signed,
-        lowest,
         key_of_value,
-        key_of_largest,
         largest,
         largest_in_warp,
         largest_of_row,
