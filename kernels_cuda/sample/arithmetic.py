@@ -103,6 +103,21 @@ N_SCALE = len(Scale._fields)
 
 
 @device_function
+def _power_in(powers, number):
+    return i64(ptx.load_shared_u64(powers + u32(number) * 8))
+
+
+weight_by_table: Any = sampling.arithmetic(called_function, _product, _power_in).weight
+"""`ARITHMETIC.weight`, where a table of powers is at an address in shared memory."""
+
+
+@device_function
+def put_power(powers, number):
+    """Write an entry of `sampling.POWERS` to a shared array of integers."""
+    powers[number] = _power_of(0, number)
+
+
+@device_function
 def fill_powers(powers, thread):
     """Write copies of a quarter of `sampling.POWERS` to a shared array: lanes that read at once use several.
 

@@ -151,6 +151,30 @@ def put_request(addresses, p, is_filtered, thread, asked, first):
         asked[first + 5], asked[first + 6], asked[first + 7], asked[first + 8] = found
 
 
+TEMPERATURE_PART, WORD_PART, FILTERS_PART = range(3)
+"""The parts of a request, each of which a warp may find."""
+
+
+@device_function
+def put_part(part, addresses, p, asked, first):
+    """Write a part of the parameters of a row to a shared array, where `request_in` finds them all."""
+    if part == TEMPERATURE_PART:
+        asked[first], asked[first + 1], asked[first + 2] = _temperature_of(addresses, p)
+    elif part == WORD_PART:
+        asked[first + 3], asked[first + 4] = _word_of(addresses, p)
+    elif part == FILTERS_PART:
+        found = _filters_of(addresses, p)
+        asked[first + 5], asked[first + 6], asked[first + 7], asked[first + 8] = found
+
+
+@device_function
+def put_practice(asked, first):
+    """Write what stands for the parameters of a row to a shared array: k is 120, top_p is 0.5."""
+    for i in range(N_REQUEST):
+        asked[first + i] = i64(0)
+    asked[first + 5], asked[first + 6], asked[first + 7] = i64(120), i64(1 << 52), i64(-53)
+
+
 @device_function
 def request_in(asked, first, p, is_filtered):
     """Return the parameters of a row from a shared array."""
