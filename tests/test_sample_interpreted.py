@@ -196,6 +196,16 @@ def test_few_elements_take_part(dtype, n):
         assert np.array_equal(drawn(x, BLOCK, seeds=seeds, **options), expected), options
 
 
+@pytest.mark.exhaustive
+def test_listed_elements_are_neighbours():
+    """Their indices differ in the last digits only, or in all of them."""
+    x = np.zeros((2, 33_000), "float16")
+    x[0, 32_700:32_800], x[1, ::400] = 1, 1
+    for k in (30, 80):
+        seeds = np.arange(2) + k
+        assert np.array_equal(drawn(x, BLOCK, seeds=seeds, k=k), sampling.sample(x, seeds, k=k)), k
+
+
 def test_float64_far_apart():
     """The bits of NaN, and of negative values, differ from the bits of the largest by 2^63 and more."""
     x = np.array([[3.0, np.nan, -1.0, -2.0], [np.nan, 0.5, -0.5, np.nan], [np.finfo("float64").min] * 4] * 2)
