@@ -174,6 +174,38 @@ def test_k_ends_among_elements_without_a_weight(dtype, policy):
         assert np.array_equal(found, expected), options
 
 
+@pytest.mark.parametrize(
+    ("dtype", "n"),
+    [("float32", 600), exhaustive("float16", 301), nightly("float64", 600), nightly("float16", 2100)],
+)
+def test_few_elements_take_part(dtype, n):
+    """Those that are listed take one step, or several; no step is full, or the last one is."""
+    rng = random(("listed", dtype))
+    x = share_rows(rng, n).astype(dtype)
+    x[0, 1], x[1, :] = np.nan, -np.inf
+    x[3, n // 2] = np.inf
+    seeds, temperatures = rng.integers(0, 2**63, 7), np.array([1, 1, 1, 30, 1, 0, 0.5], "float32")
+    for options in (
+        {"k": 1},
+        {"k": 63, "top_p": np.array([0.5, 1e-9, 0.3, 0.99, 0.7, 0.9999, 0]), "temperature": temperatures},
+        {"k": 64, "temperature": np.inf},
+        {"k": 200, "top_p": 0.97, "temperature": 20.0, "min_p": 1e-6},
+        {"k": np.array([0, 1, 2, n // 8, n // 8 + 1, 33, -1]), "top_p": 0.9},
+    ):
+        expected = sampling.sample(x, seeds, **options)
+        assert np.array_equal(drawn(x, BLOCK, seeds=seeds, **options), expected), options
+
+
+@pytest.mark.exhaustive
+def test_listed_elements_are_neighbours():
+    """Their indices differ in the last digits only, or in all of them."""
+    x = np.zeros((2, 33_000), "float16")
+    x[0, 32_700:32_800], x[1, ::400] = 1, 1
+    for k in (30, 80):
+        seeds = np.arange(2) + k
+        assert np.array_equal(drawn(x, BLOCK, seeds=seeds, k=k), sampling.sample(x, seeds, k=k)), k
+
+
 def test_float64_far_apart():
     """The bits of NaN, and of negative values, differ from the bits of the largest by 2^63 and more."""
     x = np.array([[3.0, np.nan, -1.0, -2.0], [np.nan, 0.5, -0.5, np.nan], [np.finfo("float64").min] * 4] * 2)

@@ -173,10 +173,11 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         if magnitude >= infinity:
             exponent = 1 << 20
             digits = 1
-        if digits > 0:
-            while digits < 1 << 52:
-                digits <<= 1
-                exponent -= 1
+        if 0 < digits < 1 << 52:
+            for n_bits in (32, 16, 8, 4, 2, 1):
+                if digits < 1 << (53 - n_bits):
+                    digits <<= n_bits
+                    exponent -= n_bits
         return digits, exponent, sign > 0, magnitude > infinity
 
     @compiled

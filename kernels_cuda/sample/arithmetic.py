@@ -103,14 +103,20 @@ N_SCALE = len(Scale._fields)
 
 
 @device_function
-def fill_powers(powers, thread):
-    """Write copies of a quarter of `sampling.POWERS` to a shared array: lanes that read at once use several.
+def power_word(number):
+    """Return an entry of `sampling.POWERS` as tables have it for `WeighFunctions.add`.
 
-    They are floats, from whose exponents their numbers are subtracted: `add` adds an index together with the
-    whole part of -Y.
+    A quarter of it is a float, from whose exponent the number is subtracted: `add` adds an index together
+    with the whole part of -Y.
     """
+    return ptx.f64_of_integer(u64(_power_of(0, number))) - (u64(2) << 52) - (u64(number) << _INDEX_SHIFT)
+
+
+@device_function
+def fill_powers(powers, thread):
+    """Write copies of each `power_word` to a shared array: lanes that read at once use several."""
     number = thread // u32(_PER_POWER)
-    word = ptx.f64_of_integer(u64(_power_of(0, number))) - (u64(2) << 52) - (u64(number) << _INDEX_SHIFT)
+    word = power_word(number)
     # Several threads have the same power. At a time, 16 lanes write 16 different copies, which use all banks.
     for i in range(COPIES // _PER_POWER):
         copy = (thread + i * _PER_POWER) & (COPIES - 1)
@@ -138,7 +144,12 @@ class Weighing(NamedTuple):
 class WeighFunctions(NamedTuple):
     """The device functions for one element width."""
 
+    weighing_of: Any
+    """The `Weighing` of a row by its largest element. If it is not fast, its scale is to be written."""
+    put_scale: Any
+    """Writes the scale by the largest element's key with a sign. A barrier has to follow."""
     prepare: Any
+    """Does both, where a block has one row."""
     add: Any
     """Adds an element, as `value_of` of `keys` gives it, to a sum, if `Weighing.is_fast`."""
     bin: Any
@@ -213,37 +224,39 @@ def _prepared_wide(value, factor, power):
 
 
 @functools.cache
-def weigh_functions(element_size: int) -> WeighFunctions:
-    """Make the functions for one element width; `fast` takes floats of 32 bits at least, as their bits."""
+def weigh_functions(element_size: int, copies: int = COPIES) -> WeighFunctions:
+    """Make the functions for one element width, and so many copies of the table of powers.
+
+    `fast` takes floats of 32 bits at least, as their bits.
+    """
     bits = 8 * element_size
     prepared = _prepared_wide if element_size == 8 else _prepared_narrow
     exponent = ptx.exponent_f64 if element_size == 8 else ptx.exponent_f32
     register = ptx.REGISTER[element_size]
 
     @device_function
-    def prepare(value, key, request, p, thread, powers, scale):
-        """Return the `Weighing` of a row by its largest element, of which `key` is the key with a sign."""
+    def weighing_of(value, request, lane_powers, scale):
         power = request.temperature_exponent + 52
         is_fast, low, origin, factor, top = prepared(value, request.factor, power)
-        if not is_fast:
-            row = ARITHMETIC.scale_of(
-                key, request.factor, request.temperature_exponent, bits, p.mantissa, request.least
-            )
-            for i in range(N_SCALE):
-                if thread == i:
-                    scale[i] = row[i]
-            cuda.syncthreads()
-        lane_powers = ptx.shared_address(powers) + (thread & (COPIES - 1)) * 8
-        return Weighing(
-            is_fast,
-            low,
-            origin,
-            factor,
-            top,
-            u64(request.least),
-            lane_powers,
-            ptx.shared_address(scale),
+        return Weighing(is_fast, low, origin, factor, top, u64(request.least), lane_powers, scale)
+
+    @device_function
+    def put_scale(key, request, p, lane, scale):
+        row = ARITHMETIC.scale_of(
+            key, request.factor, request.temperature_exponent, bits, p.mantissa, request.least
         )
+        for i in range(N_SCALE):
+            if lane == i:
+                ptx.store_shared_u64(scale + u32(8 * i), u64(row[i]))
+
+    @device_function
+    def prepare(value, key, request, p, thread, powers, scale):
+        lane_powers = ptx.shared_address(powers) + (thread & (copies - 1)) * 8
+        weighing = weighing_of(value, request, lane_powers, ptx.shared_address(scale))
+        if not weighing.is_fast:
+            put_scale(key, request, p, thread, weighing.scale)
+            cuda.syncthreads()
+        return weighing
 
     @device_function
     def add(value, weighing, total):
@@ -255,7 +268,7 @@ def weigh_functions(element_size: int) -> WeighFunctions:
         # As the float 1 + Q.
         inner = ptx.multiply_wide_add_u32(inner, u32(1 << (53 - POWER_BITS)), u64(_FLOAT_BIAS << 52))
         number = whole & ((1 << TABLE_BITS) - 1)
-        low, high = ptx.load_shared_u32x2(ptx.multiply_add_u32(number, u32(8 * COPIES), weighing.lane_powers))
+        low, high = ptx.load_shared_u32x2(ptx.multiply_add_u32(number, u32(8 * copies), weighing.lane_powers))
         high += whole << (_INDEX_SHIFT - 32)
         return ptx.add_whole_product_f64(total, low, high, inner)
 
@@ -272,7 +285,7 @@ def weigh_functions(element_size: int) -> WeighFunctions:
             weight = u64(0)
         return weight
 
-    return WeighFunctions(prepare, add, bin_of, fast, _of_any_key)
+    return WeighFunctions(weighing_of, put_scale, prepare, add, bin_of, fast, _of_any_key)
 
 
 @functools.cache

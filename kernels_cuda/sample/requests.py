@@ -151,6 +151,39 @@ def put_request(addresses, p, is_filtered, thread, asked, first):
         asked[first + 5], asked[first + 6], asked[first + 7], asked[first + 8] = found
 
 
+TEMPERATURE_PART, WORD_PART, TOP_P_PART, MIN_P_PART = range(4)
+"""The parts of a request, which lanes may find; k belongs to that of top_p."""
+
+
+@device_function
+def _put_filter(is_min_p, addresses, p, asked, first):
+    """Write the least weight, or k and top_p; lanes that do the one and the other share most of the code."""
+    if is_min_p:
+        address, kind, value, nan = addresses[2 + MIN_P], p.formats.min_p, p.values.min_p, i64(0)
+    else:
+        address, kind, value, nan = addresses[2 + TOP_P], p.formats.top_p, p.values.top_p, i64(-1)
+    bits, width, mantissa = _real(address, kind, value)
+    digits, exponent = ARITHMETIC.share_of(bits, width, mantissa, nan)
+    if is_min_p:
+        least = i64(1)
+        if digits != 0:
+            least = ARITHMETIC.share(digits, exponent, FULL)
+        asked[first + 8] = least
+    else:
+        asked[first + 5], asked[first + 6], asked[first + 7] = count_of(addresses, p), digits, exponent
+
+
+@device_function
+def put_part(part, addresses, p, asked, first):
+    """Write a part of the parameters of a row to a shared array, where `request_in` finds them all."""
+    if part == TEMPERATURE_PART:
+        asked[first], asked[first + 1], asked[first + 2] = _temperature_of(addresses, p)
+    elif part == WORD_PART:
+        asked[first + 3], asked[first + 4] = _word_of(addresses, p)
+    else:
+        _put_filter(part == MIN_P_PART, addresses, p, asked, first)
+
+
 @device_function
 def request_in(asked, first, p, is_filtered):
     """Return the parameters of a row from a shared array."""
@@ -196,22 +229,34 @@ def _far_dimension(at):
 
 
 @device_function
-def find_row(row, x, given, output, p, far, addresses):
-    """Write the addresses of a row to a local array."""
+def _begin_addresses(x, given, output, addresses):
     addresses[0], addresses[1], addresses[2], addresses[3] = x, output, given.seed, given.step
     addresses[4], addresses[5] = given.temperature, given.k
     addresses[6], addresses[7] = given.top_p, given.min_p
+
+
+@device_function
+def find_near_row(row, x, given, output, p, addresses):
+    """Write the addresses of a row to a local array, where there are at most `NARROW_DEPTH` dimensions."""
+    _begin_addresses(x, given, output, addresses)
+    if p.n_dims > 0:
+        row = _add_dimension(row, p.n_dims == 1, p.dims.first, addresses)
+    if p.n_dims > 1:
+        row = _add_dimension(row, p.n_dims == 2, p.dims.second, addresses)
+    if p.n_dims > 2:
+        _add_dimension(row, True, p.dims.third, addresses)
+
+
+@device_function
+def find_row(row, x, given, output, p, far, addresses):
+    """Write the addresses of a row to a local array."""
     if p.n_dims > NARROW_DEPTH:
+        _begin_addresses(x, given, output, addresses)
         for d in range(p.n_dims):
             dimension = _far_dimension(far + d * (8 * DIMENSION))
             row = _add_dimension(row, d + 1 == p.n_dims, dimension, addresses)
     else:
-        if p.n_dims > 0:
-            row = _add_dimension(row, p.n_dims == 1, p.dims.first, addresses)
-        if p.n_dims > 1:
-            row = _add_dimension(row, p.n_dims == 2, p.dims.second, addresses)
-        if p.n_dims > 2:
-            _add_dimension(row, True, p.dims.third, addresses)
+        find_near_row(row, x, given, output, p, addresses)
 
 
 @device_function
