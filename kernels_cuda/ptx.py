@@ -356,6 +356,7 @@ copy_async_wait_but_last = instruction(_void, [], "cp.async.wait_group 1;")
 cluster_rank = instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", PURE)
 # (address in this block's shared memory, rank): where that block has the same.
 cluster_address = instruction(u32, [u32, u32], "mapa.shared::cluster.u32 $0, $1, $2;", PURE)
+load_cluster_u32 = instruction(u32, [u32], "ld.shared::cluster.u32 $0, [$1];")
 load_cluster_u64 = instruction(u64, [u32], "ld.shared::cluster.u64 $0, [$1];")
 store_cluster_u32x4 = instruction(
     _void, [u32, u32, u32, u32, u32], "st.shared::cluster.v4.u32 [$0], {$1, $2, $3, $4};"

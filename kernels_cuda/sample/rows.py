@@ -28,7 +28,7 @@ from kernels_cuda.sample.requests import (
     request_in,
 )
 from kernels_cuda.sample.selected import selected_functions
-from kernels_cuda.sample.shared import N_REPORTS, Arrays, team_functions
+from kernels_cuda.sample.shared import N_DIGITS, N_REPORTS, Arrays, team_functions
 from kernels_cuda.sample.shares import SHARE_BINS, most_candidates
 
 
@@ -38,7 +38,7 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
     team = team_functions(cluster)
     draw_selected = selected_functions(element_size, cluster)
     bias = 1 << (8 * element_size - 1)
-    n_sums, n_room = 2 * WARPS * cluster, 2 * WARPS + 4
+    n_sums, n_room = 2 * WARPS * cluster, WARPS + 4
     n_reports = N_REPORTS * WARPS * cluster
     n_powers, n_bins, n_owners = N_POWERS * COPIES, max(BINS, SHARE_BINS), most_candidates(cluster)
 
@@ -59,12 +59,13 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
         room = cuda.shared.array(n_room, u64)
         reports = cuda.shared.array(n_reports, u64)
         owners = cuda.shared.array(n_owners, u32)
+        digits = cuda.shared.array(N_DIGITS, u64)
         addresses = cuda.local.array(N_ADDRESSES, i64)
         thread = u32(cuda.threadIdx.x)
         rank = u32(0)
         if cluster > 1:
             rank = ptx.cluster_rank()
-        arrays = Arrays(bins, sums, room, reports, owners)
+        arrays = Arrays(bins, sums, room, reports, owners, digits)
         ptx.grid_dependency_wait()
         is_ready = False
         row = i64(cuda.blockIdx.x) // cluster

@@ -68,6 +68,8 @@ COUNT, FARTHEST, NEAREST, SUM = range(4)
 N_REPORTS = 4
 """The kinds of reports, which warps make to all others: how many elements they have in a bin, their largest
 distance, the inverse of the least one, and a sum of weights. First, COUNT has their largest keys."""
+N_DIGITS = 3 * 32
+"""Bins for the digits of a distance."""
 
 
 class Arrays(NamedTuple):
@@ -77,11 +79,13 @@ class Arrays(NamedTuple):
     sums: Any
     """The sum and the ties of each segment, in the first block."""
     room: Any
-    """A u64 per warp, for reductions, four more, and another one per warp."""
+    """A u64 per warp, for reductions, and four more."""
     reports: Any
     """`N_REPORTS` u64 of each warp of the team."""
     owners: Any
     """The segments of listed elements."""
+    digits: Any
+    """`N_DIGITS` u64: three sets of 32 bins, one for each lane of a warp."""
 
 
 class Team(NamedTuple):

@@ -2,7 +2,7 @@
 
 A pass adds weights to bins, which have 1/64 of a power of two each and are in the order of the elements. The
 next pass adds up the weights of nearer bins than that in which the share ends, and lists the elements of this
-one. Among these few, the distance of the last ones that stay is found by halving.
+one. Among these few, the distance of the last ones that stay is found by its digits.
 """
 
 import functools
@@ -19,18 +19,18 @@ from kernels_cuda.sample.parameters import THREADS, WARPS
 from kernels_cuda.sample.shared import (
     COUNT,
     FARTHEST,
+    N_DIGITS,
     NEAREST,
     SUM,
     add_to_bin,
     bin_functions,
     team_functions,
+    warp_inclusive_sum,
     warp_sum,
-    warp_sum_below_2_53,
 )
 
 SHARE_BINS = 40 * BINS_PER_POWER
-"""So many bins hold all elements that have a weight. Later, listed elements have the same memory: those of a
-block, and behind them those of all blocks of a cluster."""
+"""So many bins hold all elements that have a weight. Later, listed elements have the same memory."""
 # Bins that are likely to hold all elements that stay. All others, which are most of a row, need no bins.
 _NEAR_BINS = 12 * BINS_PER_POWER
 _MOST_LISTED = 4 * THREADS
@@ -58,8 +58,6 @@ def share_functions(element_size: int, cluster: int) -> Any:
     register, per_vector = keys.register, keys.per_vector
     team, bins_of = team_functions(cluster), bin_functions(SHARE_BINS, cluster)
     most, n_warps, per_thread = most_candidates(cluster), WARPS * cluster, _MOST_LISTED // THREADS
-    # Where a block has the elements that all blocks have listed.
-    all_at = 0 if cluster == 1 else most
 
     def pass_over(visit: Any, is_backward: bool) -> Any:
         """Make the function that visits the vectors of a thread, from the first to the last or backward.
@@ -68,22 +66,40 @@ def share_functions(element_size: int, cluster: int) -> Any:
         """
 
         @device_function
+        def visit_both(first, second, p, weighing, where, state):
+            state = visit(first, p, weighing, where, state)
+            return visit(second, p, weighing, where, state)
+
+        @device_function
+        def visit_in_turn(first, second, p, weighing, where, state):
+            """Do the same in half the code: few rows wait for instructions."""
+            left = ptx.same_u32(u32(2))
+            while left > 0:
+                left -= 1
+                state = visit(first, p, weighing, where, state)
+                first = second
+            return state
+
+        visit_pair = visit_both if cluster == 1 else visit_in_turn
+
+        @device_function
         def visit_all(at, p, rank, thread, weighing, where, state):
             vector, end = keys.segment_of(at, p, rank, thread)
             groups = keys.groups_of(at, p, vector, end)
+            # The same number in all lanes.
+            first = vector - (thread & 31)
             n_pairs = u32(0)
-            if vector < end:
-                n_pairs = (end - vector + (PAIR - 1)) // u32(PAIR)
+            if first < end:
+                n_pairs = (end - first + (PAIR - 1)) // u32(PAIR)
             number = u32(0)
             last = max(n_pairs, u32(1)) - 1
             ahead = keys.pair_at(at, p, vector, end, groups, last if is_backward else number)
             while number < n_pairs:
-                first, second = ahead
+                words, other = ahead
                 number += 1
                 following = last - min(number, last) if is_backward else number
                 ahead = keys.pair_at(at, p, vector, end, groups, following)
-                state = visit(first, p, weighing, where, state)
-                state = visit(second, p, weighing, where, state)
+                state = visit_pair(words, other, p, weighing, where, state)
             return state
 
         return visit_all
@@ -141,22 +157,26 @@ def share_functions(element_size: int, cluster: int) -> Any:
     fill, fill_from = pass_over(fill_vector, True), pass_over(fill_vector_from, True)
 
     @device_function
-    def list_value(value, p, where, found):
-        """List an element that is in the bin."""
+    def list_value(value, is_in, p, where, found):
+        """List an element if it is in the bin. All lanes of a warp call, and stay together."""
         _, largest, listed_at, count_at, owners_at, owner = where
         number, nearest, farthest, place = found
-        distance = register(largest - keys.key_of_value(value, p))
-        if place < u32(most):
-            place = ptx.atomic_add_shared_u32(count_at, u32(1))
-        if place < u32(most):
-            ptx.store_shared_u64(listed_at + place * 8, u64(distance))
-            ptx.store_shared_u32(owners_at + place * 4, owner)
-        return number + u32(1), min(nearest, distance), max(farthest, distance), place
+        if ptx.ballot(u32(is_in)) != 0:
+            distance = register(largest - keys.key_of_value(value, p))
+            if is_in:
+                number += 1
+                nearest, farthest = min(nearest, distance), max(farthest, distance)
+                if place < u32(most):
+                    place = ptx.atomic_add_shared_u32(count_at, u32(1))
+                if place < u32(most):
+                    ptx.store_shared_u64(listed_at + place * 8, u64(distance))
+                    ptx.store_shared_u32(owners_at + place * 4, owner)
+        return number, nearest, farthest, place
 
     def collect_from_value(i: int) -> Any:
         """Make the function that adds up the weights of nearer values from one on, and lists others.
 
-        Lanes come together again after each value: a loop over those in the bin would keep them apart.
+        Nearer ones are added without a branch: most warps have one.
         """
         if i == per_vector:
 
@@ -170,10 +190,9 @@ def share_functions(element_size: int, cluster: int) -> Any:
         @device_function
         def collect_values(values, p, weighing, where, total, found):
             of_value = weigh.bin(values[i], weighing)
-            if of_value < where[0]:
-                total = weigh.add(values[i], weighing, total)
-            if of_value == where[0]:
-                found = list_value(values[i], p, where, found)
+            following = weigh.add(values[i], weighing, total)
+            total = following if of_value < where[0] else total
+            found = list_value(values[i], of_value == where[0], p, where, found)
             return others(values, p, weighing, where, total, found)
 
         return collect_values
@@ -184,12 +203,18 @@ def share_functions(element_size: int, cluster: int) -> Any:
     def collect_vector(words, p, weighing, where, state):
         """Add up the weights in nearer bins than one, and list the elements in that.
 
-        None of these is below `Weighing.least`: an element of that bin stays.
+        None of these is below `Weighing.least`: an element of that bin stays. Lanes stay together: where
+        they do not, the rest of the pass takes many times as long.
         """
         total, found = state
         values = keys.values_in(words, p)
-        of_vector, found = collect_values(values, p, weighing, where, u64(EMPTY_SUM), found)
-        return total + (of_vector - u64(EMPTY_SUM)), found
+        nearest = u32(SHARE_BINS)
+        for i in range(per_vector):
+            nearest = min(nearest, weigh.bin(values[i], weighing))
+        if ptx.ballot(u32(nearest <= where[0])) != 0:
+            of_vector, found = collect_values(values, p, weighing, where, u64(EMPTY_SUM), found)
+            total += of_vector - u64(EMPTY_SUM)
+        return total, found
 
     collect = pass_over(collect_vector, False)
 
@@ -238,92 +263,86 @@ def share_functions(element_size: int, cluster: int) -> Any:
         return ptx.warp_add(number)
 
     @device_function
-    def bring_together(thread, arrays):
-        """Copy the lists of all blocks to each of them."""
-        if cluster > 1:
-            listed_at = ptx.shared_address(arrays.bins)
-            listed = cuda.local.array(cluster, u64)
-            for other in range(cluster):
-                place = ptx.cluster_address(listed_at + thread * 8, u32(other))
-                listed[other] = ptx.load_cluster_u64(place)
-            to = listed_at + u32(8 * all_at)
-            for other in range(cluster):
-                n_listed = n_listed_by(u32(other), arrays)
-                if thread < n_listed:
-                    ptx.store_shared_u64(to + thread * 8, listed[other])
-                to += n_listed * 8
-            cuda.syncthreads()
+    def listed(number, n_found, arrays):
+        """Return the distance and the segment of an element that is listed, or a distance that none has."""
+        block, first, end = u32(0), u32(0), u32(0)
+        for other in range(1, cluster):
+            end += n_listed_by(u32(other - 1), arrays)
+            if number >= end:
+                block, first = u32(other), end
+        distance, owner = ~u64(0), u32(0)
+        if number < n_found:
+            distance_at = ptx.shared_address(arrays.bins) + (number - first) * 8
+            owner_at = ptx.shared_address(arrays.owners) + (number - first) * 4
+            if cluster > 1:
+                distance = ptx.load_cluster_u64(ptx.cluster_address(distance_at, block))
+                owner = ptx.load_cluster_u32(ptx.cluster_address(owner_at, block))
+            else:
+                distance, owner = ptx.load_shared_u64(distance_at), ptx.load_shared_u32(owner_at)
+        return distance, owner
 
     @device_function
-    def sum_of_few(value, thread, room):
-        """Return the sum over a block of values below 2^40; `room` is another one than in the call before."""
-        value = warp_sum_below_2_53(value)
-        if thread & 31 == 0:
-            ptx.store_shared_u64(room + (thread >> 5) * 8, value)
-        cuda.syncthreads()
-        of_warp = u64(0)
-        if thread & 31 < WARPS:
-            of_warp = ptx.load_shared_u64(room + (thread & 31) * 8)
-        return warp_sum_below_2_53(of_warp)
-
-    @device_function
-    def halve(thread, found, largest, before, goal, p, weighing, arrays):
+    def find_distance(thread, found, largest, before, goal, p, weighing, arrays):
         """Return the least distance at which the weights reach a goal, and the weights nearer than that.
 
-        `found` has the number of elements in the list, and their least and largest distances.
+        `found` has the number of elements in the lists, and their least and largest distances. Five bits are
+        found at a time, by 32 bins. Of three sets of these, one is filled and read, and one is cleared for
+        the step after the next. Then the elements are added to the sums and the ties of their segments.
         """
         n_found, low, high = found
-        bring_together(thread, arrays)
         distances = cuda.local.array(per_thread, u64)
         weights = cuda.local.array(per_thread, u64)
+        owners = cuda.local.array(per_thread, u32)
         for i in range(per_thread):
-            place = thread + u32(i * THREADS)
-            distances[i], weights[i] = u64(0), u64(0)
-            if place < n_found:
-                distances[i] = arrays.bins[u32(all_at) + place]
-                weights[i] = weight_at(largest, distances[i], p, weighing)
-        reached = before
-        room = ptx.shared_address(arrays.room)
-        other_room = room + u32((WARPS + 4) * 8)
-        while low < high:
-            middle = low + ((high - low) >> 1)
-            own = u64(0)
+            distances[i], weights[i], owners[i] = ~u64(0), u64(0), u32(0)
+            if u32(i * THREADS) < n_found:
+                distances[i], owners[i] = listed(thread + u32(i * THREADS), n_found, arrays)
+                if distances[i] <= high:
+                    weights[i] = weight_at(largest, distances[i], p, weighing)
+        lane = thread & 31
+        digits = ptx.shared_address(arrays.digits)
+        used = u32(0)
+        above = i64(64 - ptx.leading_zeros_u64(high - low))
+        while above > 0:
+            shift = max(above - 5, 0)
             for i in range(per_thread):
-                if distances[i] <= middle:
-                    own += weights[i]
-            of_nearer = before + sum_of_few(own, thread, room)
-            room, other_room = other_room, room
-            if of_nearer >= goal:
-                high = middle
-            else:
-                low = middle + 1
-                reached = of_nearer
-        return low, reached
-
-    @device_function
-    def add_listed(thread, n_listed, distance, largest, p, weighing, arrays):
-        """Add listed elements to the sums and the ties of the segments that they are in."""
-        sums_at = ptx.shared_address(arrays.sums)
-        place = thread
-        while place < n_listed:
-            found = arrays.bins[place]
-            owner = arrays.owners[place]
-            if found < distance:
-                add_to_bin(sums_at, owner, weight_at(largest, found, p, weighing))
-            if found == distance:
-                ptx.count_shared(sums_at + (owner + u32(n_warps)) * 8)
-            place += u32(THREADS)
+                if u32(i * THREADS) < n_found:
+                    digit = (distances[i] - low) >> u64(shift)
+                    if distances[i] >= low and digit < 32:
+                        add_to_bin(digits + used * 256, u32(digit), weights[i])
+            cuda.syncthreads()
+            own = ptx.load_shared_u64(digits + used * 256 + lane * 8)
+            inclusive = before + warp_inclusive_sum(own, lane)
+            digit = u64(ptx.popcount_u32(ptx.ballot(u32(inclusive < goal))))
+            before = ptx.shuffle_from_u64(inclusive - own, u32(digit))
+            low += digit << u64(shift)
+            above = shift
+            used = u32(0) if used == 2 else used + 1
+            if thread < 32:
+                following = u32(0) if used == 2 else used + 1
+                ptx.store_shared_u64(digits + following * 256 + lane * 8, u64(0))
+        sums = ptx.shared_address(arrays.sums)
+        for i in range(per_thread):
+            if u32(i * THREADS) < n_found:
+                if distances[i] < low:
+                    add_to_bin(sums, owners[i], weights[i])
+                if distances[i] == low:
+                    ptx.count_shared(sums + (u32(n_warps) + owners[i]) * 8)
+        return low, before
 
     @called_function
     def find(at, p, request, rank, thread, largest, weighing, total, arrays):
-        """Return the `End` of the share top_p of `total`, and tell the first block the sums of segments.
+        """Return the `End` of the share top_p of `total`; the first block has the sums of segments then.
 
-        It is not found where a bin has more elements than can be listed, with several distances.
+        Other blocks are only told if it is found. It is not where a bin has more elements than can be listed,
+        with several distances.
         """
         lane, number = thread & 31, rank * u32(WARPS) + (thread >> 5)
         nearer, before, goal = bin_of_share(at, p, request, rank, thread, weighing, total, arrays)
         if thread == 0:
             arrays.room[WARPS] = u64(0)
+        if thread < N_DIGITS:
+            arrays.digits[thread] = u64(0)
         cuda.syncthreads()
         listed_at = ptx.shared_address(arrays.bins)
         count_at = ptx.shared_address(arrays.room) + u32(WARPS * 8)
@@ -336,7 +355,8 @@ def share_functions(element_size: int, cluster: int) -> Any:
         team.report(arrays.reports, FARTHEST, number, keys.largest_in_warp(farthest), lane)
         team.report(arrays.reports, NEAREST, number, keys.largest_in_warp(~nearest), lane)
         if lane == 0:
-            arrays.sums[number], arrays.sums[u32(n_warps) + number] = own, n_ties
+            team.put(arrays.sums, number, own)
+            team.put(arrays.sums, u32(n_warps) + number, n_ties)
         team.meet()
         n_found = u32(0)
         are_listed = True
@@ -351,19 +371,14 @@ def share_functions(element_size: int, cluster: int) -> Any:
         nearest = u64(~register(keys.largest_in_warp(nearest)))
         distance = nearest
         is_found = are_listed or nearest == farthest
-        if are_listed and nearest != farthest:
-            distance, before = halve(
+        if are_listed and nearest != farthest and rank == 0:
+            if thread < u32(n_warps):
+                arrays.sums[u32(n_warps) + thread] = u64(0)
+            cuda.syncthreads()
+            distance, before = find_distance(
                 thread, (n_found, nearest, farthest), largest, before, goal, p, weighing, arrays
             )
-            if lane == 0:
-                arrays.sums[u32(n_warps) + number] = u64(0)
             cuda.syncthreads()
-            add_listed(thread, n_listed_by(rank, arrays), distance, largest, p, weighing, arrays)
-            cuda.syncthreads()
-        if cluster > 1 and is_found and lane == 0 and rank > 0:
-            team.put(arrays.sums, number, arrays.sums[number])
-            team.put(arrays.sums, u32(n_warps) + number, arrays.sums[u32(n_warps) + number])
-        team.meet()
         weight = max(weight_at(largest, distance, p, weighing), u64(1))
         return End(is_found, register(distance), (goal - before + weight - 1) // weight)
 
