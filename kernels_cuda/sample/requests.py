@@ -130,12 +130,6 @@ def _joined(word, temperature, filters, p):
 
 
 @device_function
-def request_of(addresses, p):
-    """Return the parameters of a row, by the addresses of those that are arrays."""
-    return _joined(_word_of(addresses, p), _temperature_of(addresses, p), _filters_of(addresses, p), p)
-
-
-@device_function
 def put_request(addresses, p, is_filtered, thread, asked, first):
     """Write the parameters of a row to a shared array, where `request_in` finds them after a barrier.
 
