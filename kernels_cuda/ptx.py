@@ -382,6 +382,7 @@ message_barrier_try_wait = instruction(
 # (address, values, barrier): both addresses are of the same block of the cluster.
 _SEND = "st.async.shared::cluster.mbarrier::complete_tx::bytes"
 send_u32 = instruction(_void, [u32, u32, u32], f"{_SEND}.b32 [$0], $1, [$2];")
+send_u64 = instruction(_void, [u32, u64, u32], f"{_SEND}.b64 [$0], $1, [$2];")
 send_u32x4 = instruction(
     _void, [u32, u32, u32, u32, u32, u32], f"{_SEND}.v4.b32 [$0], {{$1, $2, $3, $4}}, [$5];"
 )

@@ -96,6 +96,60 @@ def test_tokens(dtype, policy, shape):
         assert np.array_equal(drawn(x, policy, seeds=seeds, **options), expected), options
 
 
+MOST_KEPT = 81_278  # elements of 8 bytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "arch", "kept"),
+    [
+        (1, 16384, "sm_90", True),
+        (33, 2 * MOST_KEPT, "sm_90", True),
+        (33, 2 * MOST_KEPT + 1, "sm_90", False),
+        (34, 128_256, "sm_90", False),
+        (1, 16383, "sm_90", False),
+        (1, 128_256, "sm_120", True),
+        (1, 2 * MOST_KEPT, "sm_120", False),  # whose blocks have less shared memory
+        (1, 128_256, "sm_80", False),
+    ],
+)
+def test_which_rows_are_kept(rows, n, arch, kept):
+    x, tokens = np.broadcast_to(np.float32(0), (rows, n)), np.zeros(rows, np.int64)
+    call = SampleCall.of_inferred(
+        input_tensor=TensorDesc(data_type_of_numpy(x.dtype, "x"), x.shape),
+        output_tensor=described(tokens),
+        values=split([0, 0, 1.0, None, 1.0, 0.0])[2],
+        given={},
+        stage=problems.WHOLE_ROWS,
+    )
+    with interpreted(GlobalMemory()):
+        plan = kernels.plan(sample_problem(call, Options()), inside.variant.typical_target(arch))
+    assert plan.variant.endswith("keeps it") == kept
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "step"),
+    [
+        ("float32", 701, 1),
+        exhaustive("float16", 1702, 1),
+        exhaustive("float64", 501, 1),
+        exhaustive("float32", 20_000, 1),
+        *[nightly(dtype, 3000, step) for dtype in ("float16", "float32", "float64") for step in (1, 2)],
+        # As long as rows that are kept may be, and longer.
+        exhaustive("float64", MOST_KEPT, 1),
+        nightly("float64", MOST_KEPT + 1, 1),
+    ],
+)
+def test_clusters_keep_rows(dtype, n, step):
+    """Rows begin and end within vectors, and have any temperatures; one has no token."""
+    rng = random(("kept", dtype, n))
+    x = (rng.standard_normal((4, n * step)) * 3).astype(dtype)[:, 1::step]
+    x[0, 1], x[1] = np.nan, -np.inf
+    seeds = rng.integers(-(2**63), 2**63, 4)
+    for options in ({}, {"temperature": np.array([0, 1, 1e30, 0.5])}):
+        expected = sampling.sample(x, seeds, **options)
+        assert np.array_equal(drawn(x, CLUSTER, seeds=seeds, **options), expected), options
+
+
 @pytest.mark.parametrize(
     ("dtype", "policy", "n"),
     [

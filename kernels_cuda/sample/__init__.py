@@ -1,22 +1,24 @@
 """One token per row of logits, drawn by a seed.
 
-There are three kinds of launches. All find the largest element of a row, and the weights of the elements that
+There are four kinds of launches. All find the largest element of a row, and the weights of the elements that
 stay; the token is the element at which their running sum exceeds a random share of the whole sum.
 
 - `unfiltered`, without k, top_p and min_p: warps add up the weights of their segments of the row, and the one
   that the token is in reads its segment again.
+- `kept`, the same for few rows that are not too long: a cluster of blocks keeps each in shared memory.
 - `listed`, with a small k: launches of `top_k` come first, and a warp draws from what they list.
 - `rows`, for others: all elements nearer than some distance from the largest key stay, and the first ones of
   those at that distance. k is found digit by digit: a histogram has the number of elements for each value of
   a digit of the distance. top_p is found by the exponents of weights.
 
-Bytes moved: with a small k those of `top_k`; or else each row two times, from the second on partly from
-caches, once more for each digit of k, and once more for top_p.
+Bytes moved: with a small k those of `top_k`; or else each row two times (`kept`: once), from the second on
+partly from caches, once more for each digit of k, and once more for top_p.
 
 =============  ==================================================================================
 `plan`         what may be tuned, and the launches, as a function of integers
 `parameters`   what launches and kernels agree on
 `unfiltered`   the kernel for rows in which all elements take part
+`kept`         the kernel for few such rows
 `listed`       the kernel for rows with a small k, after `top_k`
 `rows`         the kernel for all others
 `shards`       the kernel for stages of a draw from rows whose parts are on several devices
@@ -61,7 +63,13 @@ __all__ = [
 PLAN = plan_kernel("sample", n_inputs=3, device="cuda")
 """The compiled plan, which the CPU runs."""
 
-_NAMES = ("nothing to write", "from the k largest", "one block per row", "one cluster of blocks per row")
+_NAMES = (
+    "nothing to write",
+    "from the k largest",
+    "one block per row",
+    "one cluster of blocks per row",
+    "one cluster of blocks per row, which keeps it",
+)
 
 
 def plan_device(target: Target) -> list[int]:

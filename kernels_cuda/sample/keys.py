@@ -57,7 +57,15 @@ class KeyFunctions(NamedTuple):
     signed: Any
     key_of_value: Any
     """The key of an element as `values_in` gives it."""
+    lowest: Any
+    """What the search for the largest element begins with."""
+    larger_in: Any
+    """The larger of the largest element so far and those of a vector."""
+    key_of_largest: Any
+    """What the search for the largest element ends with: a key, that of -inf for NaN."""
     largest: Any
+    largest_from: Any
+    """The largest key of a thread, by its first vector and the end of those of its warp."""
     largest_in_warp: Any
     """The largest key, or distance, of a warp."""
     largest_of_row: Any
@@ -307,7 +315,6 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
 
     @device_function
     def larger_in(words, best, p):
-        """Return the larger of the largest element so far and those of a vector."""
         values = values_in(words, p)
         for i in range(per_vector):
             best = larger(best, values[i], p)
@@ -315,11 +322,13 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
 
     @device_function
     def largest(at, p, rank, thread):
-        """Return the largest key of a thread; that of -inf stands for NaN.
-
-        While a pair is compared, the next one is read.
-        """
+        """Return the largest key of a thread; that of -inf stands for NaN."""
         vector, end = segment_of(at, p, rank, thread)
+        return largest_from(at, p, vector, end)
+
+    @device_function
+    def largest_from(at, p, vector, end):
+        """Return the largest key of a thread from a vector on; while a pair is compared, the next is read."""
         groups = groups_of(at, p, vector, end)
         best = lowest(p)
         first = pair_at(at, p, vector, end, groups, u32(0))
@@ -363,7 +372,11 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         shifted,
         signed,
         key_of_value,
+        lowest,
+        larger_in,
+        key_of_largest,
         largest,
+        largest_from,
         largest_in_warp,
         largest_of_row,
     )

@@ -23,13 +23,19 @@ DIGIT_BITS = BINS.bit_length() - 1
 N_POWERS = 128
 COPIES = 16
 """Copies of the table of powers, so that the 16 lanes that shared memory serves at a time use one each."""
+SLOT_BYTES = VECTOR * THREADS
+"""Shared memory for a vector of each thread."""
+MOST_SLOTS = 10
+"""The most vectors of a row that a thread keeps, an even number: two blocks share a multiprocessor."""
+KEPT_BYTES = 21 << 10
+"""Shared memory of the kernel that keeps rows, besides them, at most."""
 NARROW_DEPTH = 3
 """Dimensions of rows that a launch has as values; those of more are in the workspace."""
 FLOAT_SIZES = 2, 4, 8
 CLUSTERS = 1, PORTABLE_CLUSTER
 """Blocks that may share a row."""
 
-ROWS_KERNEL, UNFILTERED_KERNEL, LISTED_KERNEL, SHARDS_KERNEL = range(1, 5)
+ROWS_KERNEL, UNFILTERED_KERNEL, LISTED_KERNEL, SHARDS_KERNEL, KEPT_KERNEL = range(1, 6)
 FROM_TOP_K = 1 << 62
 """This bit stands for a kernel of `top_k`, the others for its number there."""
 FAMILIES = (
@@ -38,6 +44,7 @@ FAMILIES = (
     KernelFamily("sample_unfiltered", "kernels_cuda.sample.unfiltered:unfiltered_kernel", (int, int)),
     KernelFamily("sample_listed", "kernels_cuda.sample.listed:listed_kernel", (int,)),
     KernelFamily("sample_shards", "kernels_cuda.sample.shards:shards_kernel", (int, int)),
+    KernelFamily("sample_kept", "kernels_cuda.sample.kept:kept_kernel", (int, int)),
 )
 
 
@@ -50,6 +57,7 @@ def variants() -> Iterator[Variant]:
             yield sample_variant(kernel_key(ROWS_KERNEL, element_size, cluster))
             yield sample_variant(kernel_key(UNFILTERED_KERNEL, element_size, cluster))
             yield sample_variant(kernel_key(SHARDS_KERNEL, element_size, cluster))
+        yield sample_variant(kernel_key(KEPT_KERNEL, element_size, PORTABLE_CLUSTER))
 
 
 def sample_variant(key: int) -> Variant:
@@ -60,7 +68,8 @@ def sample_variant(key: int) -> Variant:
     cluster = int(str(variant.parameters[1])) if len(variant.parameters) > 1 else 1
     if cluster == 1:
         return variant
-    return variant._replace(cluster=cluster, since=CLUSTERS_FROM)
+    shared_bytes = MOST_SLOTS * SLOT_BYTES if variant.name == "sample_kept" else 0
+    return variant._replace(cluster=cluster, since=CLUSTERS_FROM, dynamic_shared_bytes=shared_bytes)
 
 
 class Given(NamedTuple):

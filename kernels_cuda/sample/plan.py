@@ -53,19 +53,31 @@ from kernels_cpu.sample.problem_words import (
     X_STRIDE,
 )
 from kernels_cpu.top_k import problem_words as of_top_k
-from kernels_cuda.device_words import ARCH, MULTIPROCESSORS, PLANNED, ROOM, TOO_LONG, WORKSPACE_ALIGNMENT
+from kernels_cuda.device_words import (
+    ARCH,
+    BLOCK_SHARED_BYTES,
+    MULTIPROCESSORS,
+    PLANNED,
+    ROOM,
+    TOO_LONG,
+    WORKSPACE_ALIGNMENT,
+)
 from kernels_cuda.kernel_keys import kernel_key
 from kernels_cuda.layout import LAUNCH_WORDS, place, wide_table, wide_table_words
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER
 from kernels_cuda.sample.parameters import (
     FROM_TOP_K,
+    KEPT_BYTES,
+    KEPT_KERNEL,
     LISTED_KERNEL,
     LISTED_WARPS,
     MOST_LISTED,
     MOST_LISTED_OF_GIVEN,
+    MOST_SLOTS,
     NARROW_DEPTH,
     ROWS_KERNEL,
     SHARDS_KERNEL,
+    SLOT_BYTES,
     THREADS,
     UNFILTERED_KERNEL,
     VECTOR,
@@ -75,7 +87,7 @@ from kernels_cuda.top_k.plan import plan_selection
 from kernels_cuda.top_k.policy import KEPT_SHARE
 from kernels_cuda.top_k.problem import select
 
-NOTHING, LISTED, BLOCKS, CLUSTERS_OF_BLOCKS = range(4)
+NOTHING, LISTED, BLOCKS, CLUSTERS_OF_BLOCKS, KEPT = range(5)
 """The algorithms."""
 _CLUSTER_ARCH = 10 * CLUSTERS_FROM[0] + CLUSTERS_FROM[1]
 # The words of a device that are of `sample` follow those that `top_k` reads.
@@ -132,8 +144,7 @@ def _bytes_of(format_word: int) -> int:
 
 def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
     """Plan the tokens of all rows; `TOO_LONG` if there is no room for the words."""
-    n_dims, n = problem[N_DIMS], problem[AXIS_SIZE]
-    n_rows = 1
+    n_dims, n_rows = problem[N_DIMS], 1
     for d in range(n_dims):
         n_rows = product(n_rows, problem[DIMS + DIMENSION * d])
     begin_plan(out, NOTHING)
@@ -159,25 +170,59 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
         begin_launch(out, kernel, ceil_div(n_rows, LISTED_WARPS), 32 * LISTED_WARPS, 0, 1)
         put_pointer(out, workspace, 0)
         put_pointer(out, workspace, indices_at)
-        _put_operands(problem, out, n_rows, 1, filters.n_listed, NULL_SLOT, 0)
+        _put_operands(problem, out, n_rows, WARPS, filters.n_listed, NULL_SLOT, 0)
     out[ALGORITHM] = LISTED
     if filters.are_all_listed == 0:
-        is_shared = (
-            device[ARCH] >= _CLUSTER_ARCH
-            and n >= device[CLUSTER_ELEMENTS]
-            and product(n_rows, PORTABLE_CLUSTER) <= 2 * device[MULTIPROCESSORS]
-        )
-        cluster = PORTABLE_CLUSTER if is_shared else 1
-        out[ALGORITHM] = CLUSTERS_OF_BLOCKS if is_shared else BLOCKS
-        family = UNFILTERED_KERNEL if filters.are_none else ROWS_KERNEL
-        if problem[STAGE] != WHOLE_ROWS:
-            family = SHARDS_KERNEL
-        n_blocks = min(product(n_rows, cluster), device[MOST_BLOCKS] // cluster * cluster)
-        kernel = kernel_key(family, problem[ELEMENT_SIZE], cluster)
-        begin_launch(out, kernel, n_blocks, THREADS, 0, cluster)
+        shape = _shape_of(problem, device, filters, n_rows)
+        out[ALGORITHM] = CLUSTERS_OF_BLOCKS if shape.cluster > 1 else BLOCKS
+        if shape.family == KEPT_KERNEL:
+            out[ALGORITHM] = KEPT
+        n_blocks = min(product(n_rows, shape.cluster), device[MOST_BLOCKS] // shape.cluster * shape.cluster)
+        kernel = kernel_key(shape.family, problem[ELEMENT_SIZE], shape.cluster)
+        begin_launch(out, kernel, n_blocks, THREADS, shape.shared_bytes, shape.cluster)
         slot = workspace if n_far > 0 else NULL_SLOT
-        _put_operands(problem, out, n_rows, cluster, filters.n_listed, slot, far_at)
+        _put_operands(problem, out, n_rows, shape.n_warps, filters.n_listed, slot, far_at)
     return PLANNED
+
+
+class Shape(NamedTuple):
+    """How rows are shared among blocks."""
+
+    family: int
+    """The kernel."""
+    cluster: int
+    n_warps: int
+    """Those that share a row."""
+    shared_bytes: int
+
+
+def _shape_of(problem: Words, device: Words, filters: Filters, n_rows: int) -> Shape:
+    """Return how rows are shared; each cluster that keeps a row has one."""
+    n, element_size = problem[AXIS_SIZE], problem[ELEMENT_SIZE]
+    is_shared = (
+        device[ARCH] >= _CLUSTER_ARCH
+        and n >= device[CLUSTER_ELEMENTS]
+        and product(n_rows, PORTABLE_CLUSTER) <= 2 * device[MULTIPROCESSORS]
+    )
+    cluster = PORTABLE_CLUSTER if is_shared else 1
+    family = UNFILTERED_KERNEL if filters.are_none != 0 else ROWS_KERNEL
+    if problem[STAGE] != WHOLE_ROWS:
+        family = SHARDS_KERNEL
+    if family == UNFILTERED_KERNEL and is_shared and n_rows <= device[MOST_BLOCKS] // cluster:
+        # The last warp draws, and should have nothing else to do.
+        n_warps = WARPS * cluster - 1
+        # Pairs of vectors of each thread.
+        n_slots = ceil_div(_segment(n, element_size, n_warps) * element_size, 64 * VECTOR) * 2
+        kept_bytes = n_slots * SLOT_BYTES
+        if n_slots <= MOST_SLOTS and kept_bytes + KEPT_BYTES <= device[BLOCK_SHARED_BYTES]:
+            return Shape(KEPT_KERNEL, cluster, n_warps, kept_bytes)
+    return Shape(family, cluster, WARPS * cluster, 0)
+
+
+def _segment(n: int, element_size: int, n_warps: int) -> int:
+    """Return how many elements of a row a warp has, where so many warps share it."""
+    # A row may begin behind the first element of a vector.
+    return ceil_div(ceil_div(n + VECTOR // element_size, n_warps), 32) * 32
 
 
 def _put_selection(
@@ -233,7 +278,7 @@ def _infinity(element_size: int, mantissa: int) -> int:
 
 
 def _put_operands(
-    problem: Words, out: Words, n_rows: int, cluster: int, n_listed: int, far_slot: int, far_at: int
+    problem: Words, out: Words, n_rows: int, n_warps: int, n_listed: int, far_slot: int, far_at: int
 ) -> None:
     """Put the operands of all kernels: the arrays of the call, and `Parameters`."""
     n_dims, n, element_size = problem[N_DIMS], problem[AXIS_SIZE], problem[ELEMENT_SIZE]
@@ -246,8 +291,7 @@ def _put_operands(
         else:
             put_pointer(out, NULL_SLOT, 0)
     put_pointer(out, slot, 0)
-    # A row may begin behind the first element of a vector.
-    segment = ceil_div(ceil_div(n + VECTOR // element_size, WARPS * cluster), 32) * 32
+    segment = _segment(n, element_size, n_warps)
     put_values(out, (n_rows, n, problem[X_STEP] * element_size, segment, mantissa))
     put_values(out, (_infinity(element_size, mantissa), problem[INDEX_SIZE], n_listed, n_dims))
     for at in range(FORMATS, VALUES + N_PARAMETERS):

@@ -59,6 +59,12 @@ class ChunkFunctions(NamedTuple):
     """The sum of a row, and that of the segments before this one."""
     draw: Any
     """The token in a segment."""
+    draw_in_chunk: Any
+    """The token in a chunk, by the first vector of a thread in it, and the end of the segment."""
+    vector_sum: Any
+    """The sum of the weights of a vector."""
+    pair_sum: Any
+    """The sum of the weights of two vectors, if `Weighing.is_fast`."""
 
 
 def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False) -> ChunkFunctions:
@@ -166,7 +172,12 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
         inclusive = warp_inclusive_sum(own, lane)
         chunk = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
         target -= ptx.shuffle_from_u64(inclusive - own, chunk)
-        vector += chunk * per_chunk * GROUP
+        return draw_in_chunk(at, p, vector + chunk * per_chunk * GROUP, end, weighing, target)
+
+    @called_function
+    def draw_in_chunk(at, p, vector, end, weighing, target):
+        """Return where the sum of the weights from a vector on exceeds a target."""
+        lane = u32(cuda.threadIdx.x) & 31
         ahead = keys.load(at, p, vector, end)
         token = u64(0)
         is_found = False
@@ -200,7 +211,9 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
             words = keys.shifted(words)
         return number
 
-    return ChunkFunctions(divide, sum_chunks, sums_of_row, draw_in_segment)
+    return ChunkFunctions(
+        divide, sum_chunks, sums_of_row, draw_in_segment, draw_in_chunk, vector_sum, pair_sum
+    )
 
 
 def unfiltered_kernel(element_size: int, cluster: int) -> Any:
