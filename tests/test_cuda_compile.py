@@ -29,12 +29,8 @@ VARIANTS = {
 # Bytes that a thread of some kernels may spill, from 9.0 on and before: their registers are limited, so that
 # several blocks share a multiprocessor. All others spill none.
 MOST_SPILLED = {
-<<<<<<< Updated upstream
     "dmlops_sample_kept_": (380, 0),
-    "dmlops_sample_rows_": (2510, 3180),
-=======
     "dmlops_sample_rows_": (2850, 4560),
->>>>>>> Stashed changes
     "dmlops_sample_shards_": (1050, 1290),
     "dmlops_sample_unfiltered_": (840, 1240),
     "dmlops_top_k_block_8_": (1410, 1630),
