@@ -28,7 +28,7 @@ CPU = "epyc-2threads-2026-11-27"
 LANDSCAPES = ("landscape-h100-2026-11-25-flashinfer", "landscape-h200-2026-11-24")
 CONTESTED = "contest-h100-2026-11-26"
 NEW_SIZES = ("new_sizes/h200-2026-11-28", "new_sizes/xeon-2026-11-29")
-SAMPLED = "sampling-h200-2026-11-29"
+SAMPLED = "sampling-h200-2026-11-30"
 ROWS = "rows-h200-2026-11-29"
 SWEEPS = ("cliffs-h100-2026-11-27", "epyc-1thread-data-2026-11-27")
 
