@@ -64,8 +64,6 @@ class KeyFunctions(NamedTuple):
     key_of_largest: Any
     """What the search for the largest element ends with: a key, that of -inf for NaN."""
     largest: Any
-    largest_from: Any
-    """The largest key of a thread, by its first vector and the end of those of its warp."""
     largest_in_warp: Any
     """The largest key, or distance, of a warp."""
     largest_of_row: Any
@@ -322,13 +320,11 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
 
     @device_function
     def largest(at, p, rank, thread):
-        """Return the largest key of a thread; that of -inf stands for NaN."""
-        vector, end = segment_of(at, p, rank, thread)
-        return largest_from(at, p, vector, end)
+        """Return the largest key of a thread; that of -inf stands for NaN.
 
-    @device_function
-    def largest_from(at, p, vector, end):
-        """Return the largest key of a thread from a vector on; while a pair is compared, the next is read."""
+        While a pair is compared, the next one is read.
+        """
+        vector, end = segment_of(at, p, rank, thread)
         groups = groups_of(at, p, vector, end)
         best = lowest(p)
         first = pair_at(at, p, vector, end, groups, u32(0))
@@ -376,7 +372,6 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         larger_in,
         key_of_largest,
         largest,
-        largest_from,
         largest_in_warp,
         largest_of_row,
     )
