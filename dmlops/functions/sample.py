@@ -75,8 +75,8 @@ def sample(
     k : int or array of integers, optional
         Only the `k` largest elements take part. None, 0, negative numbers and those above n stand for all.
     top_p : float or array of floats
-        Of what is left, only the fewest largest elements take part whose weights make up this share of the
-        sum. In an array, numbers outside of [0, 1] stand for the nearest one, and NaN for 1.
+        Of what `k` and `min_p` leave, only the fewest largest elements take part whose weights make up this
+        share of the sum. In an array, numbers outside of [0, 1] stand for the nearest one, and NaN for 1.
     min_p : float or array of floats
         Elements take part only if their weight is at least this share of the largest. In an array, numbers
         outside of [0, 1] stand for the nearest one, and NaN for 0.
@@ -110,7 +110,7 @@ def sample(
     Notes
     -----
     Weights are integers within 2^-36 of the largest, and sums of integers, so that neither the device nor the
-    batch changes a token (docs/operators/sample.md). Without `k` and `top_p`, each row is read twice.
+    batch changes a token (docs/operators/sample.md, which also says how often a row is read).
 
     References
     ----------

@@ -1,7 +1,8 @@
 """One token per row of logits, drawn by a seed.
 
-There are four kinds of launches. All find the largest element of a row, and the weights of the elements that
-stay; the token is the element at which their running sum exceeds a random share of the whole sum.
+There are four kinds of launches, and those for shards of rows. All find the largest element of a row, and the
+weights of the elements that stay; the token is the element at which their running sum exceeds a random share
+of the whole sum.
 
 - `unfiltered`, without k, top_p and min_p: warps add up the weights of their segments of the row, and the one
   that the token is in reads its segment again.
@@ -12,7 +13,7 @@ stay; the token is the element at which their running sum exceeds a random share
   a digit of the distance. top_p is found by the exponents of weights.
 
 Bytes moved: with a small k those of `top_k`; or else each row two times (`kept`: once), from the second on
-partly from caches, once more for each digit of k, and once more for top_p.
+partly from caches, once more for each digit of k, and once or twice more for top_p.
 
 =============  ==================================================================================
 `plan`         what may be tuned, and the launches, as a function of integers

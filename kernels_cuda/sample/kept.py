@@ -1,9 +1,9 @@
 """The kernel for few rows without k, top_p and min_p: a cluster of blocks keeps each in shared memory.
 
-A row is read once. Threads copy their vectors to slots of their own, find the largest element in them, and
-then add up the weights. Warps send messages (`top_k.many_blocks.cluster_messages`): their largest elements to
-all blocks, and the sums of their chunks, of which lanes have four vectors each, to the last warp. That one
-has no segment, or a short one, and draws the token.
+A row is read once, but for the chunk that the token is in. Threads copy their vectors to slots of their own,
+find the largest element in them, and then add up the weights. Warps send messages
+(`top_k.many_blocks.cluster_messages`): their largest elements to all blocks, and the sums of their chunks, of
+which lanes have four vectors each, to the last warp. That one has no segment, and draws the token.
 """
 
 from typing import Any, NamedTuple
@@ -224,7 +224,7 @@ def kept_kernel(element_size: int, cluster: int) -> Any:
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
     n_sums, pair = n_warps * _MOST_CHUNKS, 64 * keys.per_vector
 
-    # Two blocks share a multiprocessor, unless there are many slots.
+    # Two blocks share a multiprocessor, if it has the shared memory.
     @cuda.jit(max_registers=65536 // (2 * THREADS))
     def sample_kept(
         x,

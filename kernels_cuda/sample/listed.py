@@ -56,8 +56,8 @@ class _Room(NamedTuple):
 def _keep_first(room, lane, count, goal):
     """Drop the weights before which the sum has reached a goal; the first weight stays.
 
-    Return where the last element with a weight ends, and the sum of weights. Each of these becomes what is
-    added to a bin.
+    Return where the last element with a weight ends, and the sum of weights. Each weight becomes what is
+    added to a bin: its sum and a count of one.
     """
     end, total = u32(0), u64(0)
     i = lane * 2
@@ -88,7 +88,7 @@ def _add_element(weight, place, low, shift, room):
 
 @device_function
 def _place_of(target, end, room, lane, n):
-    """Return the index before which the weights do not exceed the target, and with which they do.
+    """Return the index at which the running sum of weights, in the order of indices, exceeds the target.
 
     Digit by digit, the first bin with which they do is divided, until it has a single element.
     """
@@ -191,7 +191,8 @@ def listed_kernel(element_size: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         lane, warp = thread & 31, thread >> 5
         row = i64(cuda.blockIdx.x) * LISTED_WARPS
-        # Each lane finds a part of the parameters of a row. Those of the last warp are two, by the same code.
+        # A lane of any warp but the first finds a part of the parameters of a row. The last two of the four
+        # parts are the last warp's, by the same code.
         n_parts = u32(2) if warp == LISTED_WARPS - 1 else u32(1)
         of_row, part = lane % u32(LISTED_WARPS), warp - 1 + lane // u32(LISTED_WARPS)
         if warp == 0:

@@ -1,6 +1,6 @@
 """The plan of `sample` on a GPU.
 
-Rows without k, top_p and min_p have a kernel of their own, and so have shards of rows. A small k is left to
+Rows without k, top_p and min_p have kernels of their own, and so have shards of rows. A small k is left to
 the plan of `top_k`, which lists the elements that take part in the workspace, and a kernel draws from these.
 The general kernel takes all other rows: those with a share or a large k. One block draws the token of a row,
 or one cluster of blocks where there are few rows.
@@ -197,7 +197,7 @@ class Shape(NamedTuple):
 
 
 def _shape_of(problem: Words, device: Words, filters: Filters, n_rows: int) -> Shape:
-    """Return how rows are shared; each cluster that keeps a row has one."""
+    """Return how rows are shared; a cluster that keeps a row has no other row."""
     n, element_size = problem[AXIS_SIZE], problem[ELEMENT_SIZE]
     is_shared = (
         device[ARCH] >= _CLUSTER_ARCH
