@@ -217,7 +217,7 @@ def listed_kernel(element_size: int) -> Any:
             ptx.shared_address(last_places) + warp * (_N_BINS * 4),
             ptx.shared_address(scales) + warp * (N_SCALE * 8),
         )
-        # No launch of this plan writes the parameters.
+        # No launch of this plan writes the parameters, and its first one has waited for all before it.
         ptx.grid_dependency_wait()
         if row < p.n_rows and 0 < request.count <= p.n_listed:
             first = row * p.n_listed

@@ -65,6 +65,8 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
         rank = u32(0)
         if cluster > 1:
             rank = ptx.cluster_rank()
+            ptx.cluster_arrive_relaxed()
+            ptx.cluster_wait()  # all blocks run
         arrays = Arrays(bins, sums, room, reports, owners, digits)
         ptx.grid_dependency_wait()
         is_ready = False
