@@ -126,6 +126,8 @@ def test_another_launch_is_seen_by_those_who_wait():
 
 
 RELEASE = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+# After it, all blocks run, and nothing else is known.
+RELAXED = RELEASE.replace("release", "relaxed")
 CLUSTER_SUM = f"""
     mov.u32 %r4, %cluster_ctarank;
     st.shared.u32 [%r2], %r4;
@@ -234,17 +236,29 @@ def test_memory_of_a_cluster():
     assert not races
 
 
+@pytest.mark.parametrize(
+    "access", ["st.shared::cluster.u32 [%r6], %r1;", "ld.shared::cluster.u32 %r4, [%r6];"]
+)
+def test_other_blocks_of_a_cluster_may_not_have_begun(access):
+    body = f"""
+    mov.u32 %r4, %cluster_ctarank; xor.b32 %r5, %r4, 1; mapa.shared::cluster.u32 %r6, %r2, %r5;
+    {access} {RELEASE}"""
+    with pytest.raises(FaultError, match="before all of the cluster run"):
+        run(body, n_blocks=2, n_grid=2)
+
+
 def test_races_in_a_cluster():
-    assert run(CLUSTER_SUM.replace(RELEASE, "bar.sync 0;"), n_blocks=4, n_grid=4)[1]
+    assert run(CLUSTER_SUM.replace(RELEASE, f"{RELAXED} bar.sync 0;"), n_blocks=4, n_grid=4)[1]
 
 
 @pytest.mark.parametrize("store", ["shared::cluster.u32 [%r6]", "shared.u32 [%r2]"], ids=["other", "own"])
 def test_a_relaxed_arrival_tells_nothing(store):
     body = f"""
+    {RELAXED}
     mov.u32 %r4, %cluster_ctarank; xor.b32 %r5, %r4, 1; mapa.shared::cluster.u32 %r6, %r2, %r5;
     st.{store}, %r1; {RELEASE} {READ}"""
     assert not run(body, n_blocks=2, n_grid=2)[1]
-    assert run(body.replace("arrive.release", "arrive.relaxed"), n_blocks=2, n_grid=2)[1]
+    assert run(body.replace(RELEASE, RELAXED), n_blocks=2, n_grid=2)[1]
 
 
 @pytest.mark.parametrize(

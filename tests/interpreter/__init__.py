@@ -8,6 +8,7 @@ cluster at a time. Each instruction is one NumPy operation over the threads that
 - addresses that are not a multiple of the size of the access;
 - barriers that not all threads reach, and warp operations without some of the lanes that they name;
 - messages between blocks of a cluster that are not announced, do not come, or come to a block that has left;
+- accesses of another block's shared memory before the blocks of the cluster have met;
 - two accesses of shared memory by different warps, one of them a write, of which neither is known to come
   first, by barriers and messages.
 

@@ -198,6 +198,7 @@ class Machine:
                 waiting = (self._states == AT_CLUSTER_BARRIER) & (clusters == cluster)
                 warps = np.unique(self._threads.warps[waiting])
                 self._threads.shared.clocks.learn(warps, self._told.pop(cluster, 0))
+                self._threads.shared.have_met[cluster] = True
                 self._meet_at_barrier(waiting)
         waiting = np.flatnonzero(self._states == AT_MESSAGES)
         for place in np.unique(self._places[waiting]):

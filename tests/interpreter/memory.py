@@ -191,6 +191,8 @@ class SharedMemory:
         arrivals at the barrier of a cluster tell, too.
     races : set of str
         Pairs of accesses whose order is left to chance.
+    have_met : array
+        Which clusters have met, so that all of their blocks run.
     """
 
     def __init__(self, n_blocks, n_cluster, n_bytes, block_of_warp):
@@ -201,6 +203,7 @@ class SharedMemory:
         self._accesses = {kind: _Accesses(n_words) for kind in ("load", "store", "atomic")}
         self.clocks, self.order = Clocks(block_of_warp.size), Clocks(block_of_warp.size)
         self.races = set()
+        self.have_met = np.zeros(n_blocks // n_cluster, bool)
 
     def places(self, addresses, bits, blocks):
         """Return the blocks whose memory is accessed, and the bytes in the memory of all of them."""
@@ -217,6 +220,10 @@ class SharedMemory:
             block = f"block {int(ranks[outside][0]) - 1} of the cluster"
             msg = f"byte {at} of {size} bytes of shared memory, {block}"
             raise FaultError(msg)
+        fault_if(
+            ((owners != blocks) & ~self.have_met[blocks // self._n_cluster]).any(),
+            "the memory of another block, before all of the cluster run",
+        )
         return owners * self.block_bytes + offsets
 
     def load(self, addresses, bits, warps, text):
