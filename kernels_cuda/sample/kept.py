@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from numba import cuda
 
+from kernels_cpu.integers import ceil_div
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function, dynamic_shared_array
@@ -34,11 +35,11 @@ from kernels_cuda.sample.requests import (
     put_token,
     request_in,
 )
-from kernels_cuda.sample.shared import warp_inclusive_sum, warp_sum_below_2_53
+from kernels_cuda.sample.shared import lane_with, warp_inclusive_sum, warp_sum_below_2_53
 from kernels_cuda.sample.unfiltered import chunk_functions
 from kernels_cuda.top_k.many_blocks.cluster_messages import announce, barrier_at, of_block, wait_for_all
 
-_MOST_CHUNKS = -(-MOST_SLOTS // IN_FLIGHT)
+_MOST_CHUNKS = ceil_div(MOST_SLOTS, IN_FLIGHT)
 # Numbers of barriers.
 _MAXIMA, _SUMS, _N_BARRIERS = range(3)
 
@@ -182,12 +183,6 @@ def message_functions(element_size: int, cluster: int) -> MessageFunctions:
             to, at_barrier = of_block(place, barrier, u32(cluster - 1))
             ptx.send_u64(to, own, at_barrier)
 
-    @device_function
-    def lane_with(own, inclusive, target):
-        """Return the lane whose sum a target is in, and the target less those before it."""
-        found = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
-        return found, target - ptx.shuffle_from_u64(inclusive - own, found)
-
     @called_function
     def draw(at, p, rooms, n_chunks, request, weighing):
         lane = u32(cuda.threadIdx.x) & 31
@@ -222,7 +217,7 @@ def kept_kernel(element_size: int, cluster: int) -> Any:
     slots, messages = slot_functions(element_size, cluster), message_functions(element_size, cluster)
     bias = 1 << (8 * element_size - 1)
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
-    n_sums, pair = n_warps * _MOST_CHUNKS, 64 * keys.per_vector
+    n_sums, group = n_warps * _MOST_CHUNKS, GROUP * keys.per_vector
 
     # Two blocks share a multiprocessor, if it has the shared memory.
     @cuda.jit(max_registers=65536 // (2 * THREADS))
@@ -265,7 +260,7 @@ def kept_kernel(element_size: int, cluster: int) -> Any:
             request = request_in(asked, 0, p, False)
             value = keys.value_of(keys.element_of(largest), p)
             weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)
-            n_chunks = u32((p.segment + (2 * pair - 1)) // (2 * pair))
+            n_chunks = u32((p.segment + (group - 1)) // group)
             own = slots.sum(p, room, n_slots, weighing, lane)
             messages.send_sums(rooms, warp, lane, n_chunks, own)
             if warp == n_warps - 1:

@@ -48,6 +48,13 @@ def warp_inclusive_sum(value, lane):
 
 
 @device_function
+def lane_with(own, inclusive, target):
+    """Return the lane whose value a target is in, by running sums, and the target less those before it."""
+    found = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
+    return found, target - ptx.shuffle_from_u64(inclusive - own, found)
+
+
+@device_function
 def block_inclusive_sum(value, thread, room):
     """Return the sum over the threads up to this one, and over all; `room` has one u64 per warp."""
     lane = thread & 31

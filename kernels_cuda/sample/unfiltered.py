@@ -39,6 +39,7 @@ from kernels_cuda.sample.requests import (
     request_in,
 )
 from kernels_cuda.sample.shared import (
+    lane_with,
     team_functions,
     warp_inclusive_sum,
     warp_sum,
@@ -170,8 +171,7 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
         """Return the token of a row; the warp whose segment it is in calls."""
         lane = u32(cuda.threadIdx.x) & 31
         inclusive = warp_inclusive_sum(own, lane)
-        chunk = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
-        target -= ptx.shuffle_from_u64(inclusive - own, chunk)
+        chunk, target = lane_with(own, inclusive, target)
         return draw_in_chunk(at, p, vector + chunk * per_chunk * GROUP, end, weighing, target)
 
     @called_function
