@@ -74,6 +74,7 @@ PLACES = {
     "processor": "kernels_cpu.processor",
     "threads": "kernels_cpu.threads",
     "top_k_table": "kernels_cpu.top_k.table",
+    "exact_sampling": "kernels_cpu.exact.sampling",
     # Problems and plans.
     "plan_words": "kernels_cpu.plan_words",
     "plan_compiler": "kernels_cpu.plan_compiler",

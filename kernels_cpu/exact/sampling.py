@@ -203,8 +203,9 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
     @compiled
     def share(digits: Any, exponent: Any, total: Any) -> Any:
         """Return the least integer that is at least a share of a sum, and at least 1."""
-        if digits < 0:
-            return max(total, 1)
+        if digits <= 0:
+            return 1 if digits == 0 else max(total, 1)
+        # No shift is negative, as other shares are below 1: their m has 53 bits, and their e is below -52.
         # The product has four words of 32 bits: `upper` are the two highest.
         high, low = digits >> 32, digits & MASK
         total_high, total_low = total >> 32, total & MASK
