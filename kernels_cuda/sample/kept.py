@@ -215,7 +215,6 @@ def kept_kernel(element_size: int, cluster: int) -> Any:
     """Make the kernel for one element width, with so many blocks per row."""
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     slots, messages = slot_functions(element_size, cluster), message_functions(element_size, cluster)
-    bias = 1 << (8 * element_size - 1)
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
     n_sums, group = n_warps * _MOST_CHUNKS, GROUP * keys.per_vector
 
@@ -256,7 +255,7 @@ def kept_kernel(element_size: int, cluster: int) -> Any:
         ptx.copy_async_wait()
         largest = messages.largest(rooms, warp, lane, slots.largest(p, room, n_slots))
         token = ~u64(0)
-        if u64(largest) > u64(bias) - u64(p.infinity):
+        if keys.has_weight(largest, p):
             request = request_in(asked, 0, p, False)
             value = keys.value_of(keys.element_of(largest), p)
             weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)

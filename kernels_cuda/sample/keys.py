@@ -68,6 +68,8 @@ class KeyFunctions(NamedTuple):
     """The largest key, or distance, of a warp."""
     largest_of_row: Any
     """The largest key of a row, by those of its threads."""
+    has_weight: Any
+    """Whether any element of a row has a weight, by the largest key: it is neither NaN nor -inf."""
 
 
 def _reduction(element_size: int, key_of: Any) -> tuple[Any, ...]:
@@ -350,6 +352,10 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         team.meet()
         return register(largest_in_warp(register(team.largest_report(maxima, COUNT, lane))))
 
+    @device_function
+    def has_weight(largest, p):
+        return u64(largest) > u64(bias) - u64(p.infinity)
+
     return KeyFunctions(
         register,
         per_vector,
@@ -374,4 +380,5 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         largest,
         largest_in_warp,
         largest_of_row,
+        has_weight,
     )

@@ -121,7 +121,7 @@ def listed_kernel(element_size: int) -> Any:
     """Make the kernel for one element width."""
     keys, weigh = key_functions(element_size, 1), weigh_functions(element_size, 1)
     weight_of = weight_of_element(keys, weigh)
-    bias, load = 1 << (8 * element_size - 1), ptx.LOAD[element_size]
+    load = ptx.LOAD[element_size]
     n_kept, n_asked, n_scales = LISTED_WARPS * MOST_LISTED, LISTED_WARPS * _N_ASKED, LISTED_WARPS * N_SCALE
     n_sums, n_bins = n_kept // 2, LISTED_WARPS * _N_BINS
 
@@ -144,7 +144,7 @@ def listed_kernel(element_size: int) -> Any:
         pair = load_pair(elements, indices, i, count - 1)
         largest = keys.key_of(first, p)
         token = ~u64(0)
-        if u64(largest) > u64(bias) - u64(p.infinity):
+        if keys.has_weight(largest, p):
             weighing = weigh.weighing_of(keys.value_of(first, p), request, table, room.scale)
             if not weighing.is_fast:
                 weigh.put_scale(keys.signed(largest), request, p, lane, room.scale)

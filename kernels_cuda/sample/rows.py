@@ -37,7 +37,6 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     team = team_functions(cluster)
     draw_selected = selected_functions(element_size, cluster)
-    bias = 1 << (8 * element_size - 1)
     n_sums, n_room = 2 * WARPS * cluster, WARPS + 4
     n_reports = N_REPORTS * WARPS * cluster
     n_powers, n_bins, n_owners = N_POWERS * COPIES, max(BINS, SHARE_BINS), most_candidates(cluster)
@@ -86,7 +85,7 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
                 largest = keys.largest_of_row(own, number, thread & 31, reports)
                 request = request_in(asked, 0, p, True)
                 token = i64(-1)
-                if u64(largest) > u64(bias) - u64(p.infinity):
+                if keys.has_weight(largest, p):
                     value = keys.value_of(keys.element_of(largest), p)
                     weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)
                     token = draw_selected(at, p, request, weighing, largest, rank, thread, arrays)

@@ -46,7 +46,6 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     team, chunks_of = team_functions(cluster), chunk_functions(element_size, cluster, has_least=True)
     read = ptx.READ[element_size]
-    bias = 1 << (8 * element_size - 1)
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
 
     # Two blocks share a multiprocessor.
@@ -91,7 +90,7 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
                 largest = keys.key_of(read(addresses[2 + LARGEST]), p)
                 if is_drawn:
                     found = ~u64(0)
-                if u64(largest) > u64(bias) - u64(p.infinity) and (not is_drawn or count >= 0):
+                if keys.has_weight(largest, p) and (not is_drawn or count >= 0):
                     value = keys.value_of(keys.element_of(largest), p)
                     weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)
                     vector, end, n_groups, per_chunk = chunks_of.divide(at, p, rank, thread)
