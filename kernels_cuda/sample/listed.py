@@ -202,7 +202,7 @@ def listed_kernel(element_size: int) -> Any:
                 number = ptx.same_u32(number + 32)
         elif lane < n_parts * LISTED_WARPS:
             find_near_row(min(row + i64(of_row), p.n_rows - 1), x, given, output, p, addresses)
-            put_part(part, addresses, p, asked, of_row * _N_ASKED)
+            put_part(part, addresses, p, True, asked, of_row * _N_ASKED)
             if part == TEMPERATURE_PART:
                 asked[of_row * _N_ASKED + N_REQUEST] = addresses[1]
         cuda.syncthreads()

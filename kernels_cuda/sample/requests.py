@@ -106,17 +106,6 @@ def _temperature_of(addresses, p):
 
 
 @device_function
-def _filters_of(addresses, p):
-    """Return k, top_p with its exponent, and the least weight."""
-    count = count_of(addresses, p)
-    bits, width, mantissa = _real(addresses[2 + TOP_P], p.formats.top_p, p.values.top_p)
-    top_p, top_p_exponent = ARITHMETIC.share_of(bits, width, mantissa, -1)
-    bits, width, mantissa = _real(addresses[2 + MIN_P], p.formats.min_p, p.values.min_p)
-    min_p, min_p_exponent = ARITHMETIC.share_of(bits, width, mantissa, 0)
-    return count, top_p, top_p_exponent, ARITHMETIC.share(min_p, min_p_exponent, FULL)
-
-
-@device_function
 def _joined(word, temperature, filters, p):
     """Return the `Request` of a row by its parts."""
     low, high = word
@@ -129,24 +118,8 @@ def _joined(word, temperature, filters, p):
     return Request(is_counted, count, low, high, exponent, top_p, top_p_exponent, least, factor)
 
 
-@device_function
-def put_request(addresses, p, is_filtered, thread, asked, first):
-    """Write the parameters of a row to a shared array, where `request_in` finds them after a barrier.
-
-    The block's last three warps write a part each, and others nothing. k, top_p and min_p are only read where
-    rows are filtered.
-    """
-    if thread >= THREADS - 32:
-        asked[first], asked[first + 1], asked[first + 2] = _temperature_of(addresses, p)
-    elif thread >= THREADS - 64:
-        asked[first + 3], asked[first + 4] = _word_of(addresses, p)
-    elif is_filtered and thread >= THREADS - 96:
-        found = _filters_of(addresses, p)
-        asked[first + 5], asked[first + 6], asked[first + 7], asked[first + 8] = found
-
-
 TEMPERATURE_PART, WORD_PART, TOP_P_PART, MIN_P_PART = range(4)
-"""The parts of a request, which lanes may find; k belongs to that of top_p."""
+"""The parts of a request, which lanes or warps find; k belongs to that of top_p."""
 
 
 @device_function
@@ -168,14 +141,28 @@ def _put_filter(is_min_p, addresses, p, asked, first):
 
 
 @device_function
-def put_part(part, addresses, p, asked, first):
-    """Write a part of the parameters of a row to a shared array, where `request_in` finds them all."""
+def put_part(part, addresses, p, is_filtered, asked, first):
+    """Write a part of the parameters of a row to a shared array, where `request_in` finds them all.
+
+    k, top_p and min_p are only read where rows are filtered.
+    """
     if part == TEMPERATURE_PART:
         asked[first], asked[first + 1], asked[first + 2] = _temperature_of(addresses, p)
     elif part == WORD_PART:
         asked[first + 3], asked[first + 4] = _word_of(addresses, p)
-    else:
+    elif is_filtered:
         _put_filter(part == MIN_P_PART, addresses, p, asked, first)
+
+
+@device_function
+def put_request(addresses, p, is_filtered, thread, asked, first):
+    """Write the parameters of a row to a shared array, where `request_in` finds them after a barrier.
+
+    The block's last warps write a part each, and others nothing.
+    """
+    part = u32(THREADS - 1 - thread) >> 5
+    if part <= MIN_P_PART:
+        put_part(part, addresses, p, is_filtered, asked, first)
 
 
 @device_function
