@@ -15,7 +15,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function, dynamic_shared_array
 from kernels_cuda.sample.arithmetic import ARITHMETIC, N_SCALE, fill_powers, weigh_functions
-from kernels_cuda.sample.keys import GROUP, IN_FLIGHT, key_functions
+from kernels_cuda.sample.keys import GROUP, IN_FLIGHT, PAIR, key_functions
 from kernels_cuda.sample.parameters import (
     COPIES,
     MOST_SLOTS,
@@ -71,7 +71,7 @@ def slot_functions(element_size: int, cluster: int) -> SlotFunctions:
         if p.x_step == element_size:
             stop = min(end, u32((p.n + i64(skip)) // keys.per_vector))
         first = vector - (thread & 31)
-        n_slots = (max(end, first) - first + 63) // u32(64) * 2
+        n_slots = (max(end, first) - first + u32(PAIR - 1)) // u32(PAIR) * 2
         # A loop that is not unrolled.
         slot = u32(0)
         while slot < n_slots:
