@@ -64,7 +64,7 @@ def slot_functions(element_size: int, cluster: int) -> SlotFunctions:
     def fill(at, p, rank, thread, room):
         vector, end = keys.segment_of(at, p, rank, thread)
         skip = keys.skipped(at, p)
-        place = at - i64(skip) * element_size
+        address = at - i64(skip) * element_size
         # Vectors from the first one that is whole to the last.
         begin = u32(skip > 0)
         stop = u32(0)
@@ -76,7 +76,7 @@ def slot_functions(element_size: int, cluster: int) -> SlotFunctions:
         slot = u32(0)
         while slot < n_slots:
             if begin <= vector < stop:
-                ptx.copy_async_first_bytes(room, place + i64(vector) * VECTOR, u32(VECTOR))
+                ptx.copy_async_first_bytes(room, address + i64(vector) * VECTOR, u32(VECTOR))
             else:
                 low, high = keys.load(at, p, vector, end)
                 ptx.store_shared_u64x2(room, low, high)
@@ -87,8 +87,8 @@ def slot_functions(element_size: int, cluster: int) -> SlotFunctions:
 
     @device_function
     def pair_in(room, slot):
-        place = room + slot * SLOT_BYTES
-        return ptx.load_shared_u64x2(place), ptx.load_shared_u64x2(place + SLOT_BYTES)
+        address = room + slot * SLOT_BYTES
+        return ptx.load_shared_u64x2(address), ptx.load_shared_u64x2(address + SLOT_BYTES)
 
     @device_function
     def largest(p, room, n_slots):
@@ -179,8 +179,8 @@ def message_functions(element_size: int, cluster: int) -> MessageFunctions:
     @device_function
     def send_sums(rooms, warp, lane, n_chunks, own):
         if lane < n_chunks:
-            place, barrier = rooms.sums + (warp * n_chunks + lane) * 8, barrier_at(rooms.barriers, _SUMS)
-            to, at_barrier = of_block(place, barrier, u32(cluster - 1))
+            address, barrier = rooms.sums + (warp * n_chunks + lane) * 8, barrier_at(rooms.barriers, _SUMS)
+            to, at_barrier = of_block(address, barrier, u32(cluster - 1))
             ptx.send_u64(to, own, at_barrier)
 
     @called_function

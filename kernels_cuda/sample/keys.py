@@ -29,9 +29,9 @@ PAIR = GROUP // 2
 
 
 class Groups(NamedTuple):
-    """The groups of vectors of a warp's segment: where the first one is, and which exist as a whole."""
+    """The groups of vectors of a warp's segment: the address of the first one, and which exist as a whole."""
 
-    place: Any
+    address: Any
     begin: Any
     n_whole: Any
 
@@ -236,9 +236,9 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return low, high
 
     @device_function
-    def whole_or_none(place, exists):
+    def whole_or_none(address, exists):
         """Return the words of a vector, without a branch."""
-        a, b, c, d = ptx.read_if_u32x4(place, u32(exists))
+        a, b, c, d = ptx.read_if_u32x4(address, u32(exists))
         others = u64(0) if exists else u64(ones)
         return ptx.join_u32(a, b) | others, ptx.join_u32(c, d) | others
 
@@ -247,10 +247,10 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         """Return the words of two vectors, 32 vectors apart."""
         if p.x_step == element_size and at & (VECTOR - 1) == 0 and p.n & (per_vector - 1) == 0:
             # All vectors of the row are whole.
-            place = at + i64(vector) * VECTOR
+            address = at + i64(vector) * VECTOR
             words = (
-                whole_or_none(place, vector < end),
-                whole_or_none(place + 32 * VECTOR, vector + 32 < end),
+                whole_or_none(address, vector < end),
+                whole_or_none(address + 32 * VECTOR, vector + 32 < end),
             )
         else:
             words = load(at, p, vector, end), load(at, p, vector + 32, end)
@@ -275,8 +275,8 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         `vector` is the thread's first one.
         """
         if u32((number >> 1) - groups.begin) < groups.n_whole:
-            place = groups.place + i64(number) * (PAIR * VECTOR)
-            words = ptx.read_u64x2(place), ptx.read_u64x2(place + 32 * VECTOR)
+            address = groups.address + i64(number) * (PAIR * VECTOR)
+            words = ptx.read_u64x2(address), ptx.read_u64x2(address + 32 * VECTOR)
         else:
             words = any_pair(at, p, vector + number * PAIR, end)
         return words
@@ -346,9 +346,9 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return warp_largest(own) if element_size == 8 else u64(ptx.warp_max(own))
 
     @device_function
-    def largest_of_row(own, number, lane, maxima):
+    def largest_of_row(own, warp, lane, maxima):
         """Return the largest key of a row; `maxima` is a shared array of a u64 for each warp of the team."""
-        team.put_all(maxima, number, largest_in_warp(own), lane)
+        team.put_all(maxima, warp, largest_in_warp(own), lane)
         team.meet()
         return register(largest_in_warp(register(team.largest_report(maxima, COUNT, lane))))
 

@@ -81,8 +81,8 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
                 if thread & 31 == 0:
                     put_request(addresses, p, True, thread, asked, 0)
                 own = keys.largest(at, p, rank, thread)
-                number = rank * WARPS + (thread >> 5)
-                largest = keys.largest_of_row(own, number, thread & 31, reports)
+                warp = rank * WARPS + (thread >> 5)
+                largest = keys.largest_of_row(own, warp, thread & 31, reports)
                 request = request_in(asked, 0, p, True)
                 token = i64(-1)
                 if keys.has_weight(largest, p):

@@ -235,11 +235,11 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         total, n_ties = sum_part(at, p, vector, end, cut)
         total = warp_sum(total)
         n_ties = ptx.warp_add(n_ties)
-        lane, number = thread & 31, rank * WARPS + (thread >> 5)
+        lane, warp = thread & 31, rank * WARPS + (thread >> 5)
         if lane == 0:
-            team.put(arrays.sums, number, total)
-            team.put(arrays.sums, WARPS * cluster + number, u64(n_ties))
-        team.report(arrays.reports, SUM, number, total, lane)
+            team.put(arrays.sums, warp, total)
+            team.put(arrays.sums, WARPS * cluster + warp, u64(n_ties))
+        team.report(arrays.reports, SUM, warp, total, lane)
         team.meet()
         return warp_sum(team.sum_of_reports(arrays.reports, SUM, lane))
 
@@ -264,10 +264,10 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         if before <= target < inclusive:
             room[WARPS], room[WARPS + 1], room[WARPS + 2] = u64(thread), target - before, ties_before
         cuda.syncthreads()
-        number = u32(room[WARPS])
+        part = u32(room[WARPS])
         target, ties = room[WARPS + 1], draw.ties - room[WARPS + 2]
         cuda.syncthreads()
-        return number, Draw(False, draw.word_low, draw.word_high, target, ties, draw.of_tied)
+        return part, Draw(False, draw.word_low, draw.word_high, target, ties, draw.of_tied)
 
     @device_function
     def token_in_vector(at, p, first, last, cut, draw, lane):
@@ -309,9 +309,9 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         first = u32(0)
         _, stop = keys.segment_of(at, p, u32(cluster - 1), u32(THREADS - 1))
         each = u32(p.segment // per_vector)
-        number, draw = choose(own, n_ties, draw, thread, room)
+        part, draw = choose(own, n_ties, draw, thread, room)
         while each > 1:
-            first += number * each
+            first += part * each
             stop = min(first + each, stop)
             is_last = each <= THREADS
             if is_last:
@@ -337,8 +337,8 @@ def selected_functions(element_size: int, cluster: int) -> Any:
                 if thread < WARPS:
                     own = sums[thread]
                     n_ties = sums[WARPS + thread]
-            number, draw = choose(own, n_ties, draw, thread, room)
-        place = i64(first + number) * per_vector - i64(keys.skipped(at, p))
+            part, draw = choose(own, n_ties, draw, thread, room)
+        place = i64(first + part) * per_vector - i64(keys.skipped(at, p))
         return token_in_vector(at, p, max(place, 0), min(place + per_vector, p.n), cut, draw, lane)
 
     @device_function

@@ -67,7 +67,7 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
         rank = u32(0)
         if cluster > 1:
             rank = ptx.cluster_rank()
-        number = rank * WARPS + (thread >> 5)
+        warp = rank * WARPS + (thread >> 5)
         # Arrays tell the stage: `LARGEST` is one unless it is that of targets, `TARGET` in that of tokens.
         if p.formats.top_p != 0:
             fill_powers(powers, thread)
@@ -82,7 +82,7 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
             team.meet()
             request = request_in(asked, 0, p, True)
             count = request.count
-            is_mine = number == 0
+            is_mine = warp == 0
             found = u64(0)
             if p.formats.top_p == 0:
                 found = u64(_target_in(at, p, count, request.word_low, request.word_high))
@@ -96,7 +96,7 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
                     vector, end, n_groups, per_chunk = chunks_of.divide(at, p, rank, thread)
                     chunks = chunks_of.sum(at, p, vector, n_groups, end, per_chunk, weighing, lane)
                     own = warp_sum(chunks)
-                    total, before = chunks_of.sums_of_row(own, number, lane, sums)
+                    total, before = chunks_of.sums_of_row(own, warp, lane, sums)
                     if not is_drawn:
                         found = total
                     elif u64(count) < total:

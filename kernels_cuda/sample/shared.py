@@ -151,24 +151,24 @@ def team_functions(cluster: int) -> Team:
     per_lane = max(n_warps // 32, 1)
 
     @device_function
-    def report(reports, kind, number, value, lane):
-        put_all(reports, u32(kind * n_warps) + number, value, lane)
+    def report(reports, kind, warp, value, lane):
+        put_all(reports, u32(kind * n_warps) + warp, value, lane)
 
     @device_function
     def sum_of_reports(reports, kind, lane):
         total = u64(0)
         for i in range(per_lane):
-            place = u32(i * 32) + lane
-            if place < u32(n_warps):
-                total += reports[u32(kind * n_warps) + place]
+            warp = u32(i * 32) + lane
+            if warp < u32(n_warps):
+                total += reports[u32(kind * n_warps) + warp]
         return total
 
     @device_function
     def largest_report(reports, kind, lane):
         best = u64(0)
         for i in range(per_lane):
-            place = (u32(i * 32) + lane) & u32(n_warps - 1)
-            best = max(best, reports[u32(kind * n_warps) + place])
+            warp = (u32(i * 32) + lane) & u32(n_warps - 1)
+            best = max(best, reports[u32(kind * n_warps) + warp])
         return best
 
     return Team(meet, put, put_all, report, sum_of_reports, largest_report)
@@ -177,14 +177,14 @@ def team_functions(cluster: int) -> Team:
 @device_function
 def add_to_bin(bins, digit, amount):
     """Add to a bin of 64 bits in two halves: the lower one tells whether there is a carry."""
-    place = bins + digit * 8
+    address = bins + digit * 8
     low = u32(amount)
     high = u32(amount >> 32)
-    old = ptx.atomic_add_shared_u32(place, low)
+    old = ptx.atomic_add_shared_u32(address, low)
     if old + low < old:
         high += 1
     if high != 0:
-        ptx.reduce_add_shared_u32(place + 4, high)
+        ptx.reduce_add_shared_u32(address + 4, high)
 
 
 class BinFunctions(NamedTuple):
@@ -218,12 +218,12 @@ def bin_functions(n_bins: int, cluster: int) -> BinFunctions:
             for start in range(0, per_block, THREADS):
                 number = thread + u32(start)
                 if number < u32(per_block):
-                    place = first + number * 8
+                    address = first + number * 8
                     total = u64(0)
                     for other in range(cluster):
-                        total += ptx.load_cluster_u64(ptx.cluster_address(place, u32(other)))
+                        total += ptx.load_cluster_u64(ptx.cluster_address(address, u32(other)))
                     for other in range(cluster):
-                        _store_cluster(ptx.cluster_address(place, u32(other)), total)
+                        _store_cluster(ptx.cluster_address(address, u32(other)), total)
             team.meet()
 
     @device_function

@@ -122,9 +122,9 @@ def share_functions(element_size: int, cluster: int) -> Any:
         def fill_values(values, weighing, where, total):
             bins, n_bins = where
             following = weigh.add(values[i], weighing, total)
-            place = weigh.bin(values[i], weighing)
-            if place < n_bins:
-                add_to_bin(bins, place, following - total)
+            of_value = weigh.bin(values[i], weighing)
+            if of_value < n_bins:
+                add_to_bin(bins, of_value, following - total)
             return others(values, weighing, where, following)
 
         return fill_values
@@ -147,9 +147,9 @@ def share_functions(element_size: int, cluster: int) -> Any:
             left -= 1
             value = keys.value_of(keys.element_in(words), p)
             weight = weigh.fast(value, weighing)
-            place = weigh.bin(value, weighing)
-            if place < n_bins and weight != 0:
-                add_to_bin(bins, place, weight)
+            of_value = weigh.bin(value, weighing)
+            if of_value < n_bins and weight != 0:
+                add_to_bin(bins, of_value, weight)
             state += weight
             words = keys.shifted(words)
         return state
@@ -237,8 +237,8 @@ def share_functions(element_size: int, cluster: int) -> Any:
             else:
                 of_all = fill_from(at, p, rank, thread, weighing, where, u64(0))
             if total < 0:
-                number = rank * u32(WARPS) + (thread >> 5)
-                team.report(arrays.reports, SUM, number, warp_sum(of_all), thread & 31)
+                warp = rank * u32(WARPS) + (thread >> 5)
+                team.report(arrays.reports, SUM, warp, warp_sum(of_all), thread & 31)
             bins_of.merge(thread, arrays.bins)
             own, inclusive, of_bins = bins_of.scan(thread, arrays.bins, arrays.room)
             if total < 0:
@@ -337,7 +337,7 @@ def share_functions(element_size: int, cluster: int) -> Any:
         Other blocks are only told if it is found. It is not where a bin has more elements than can be listed,
         with several distances.
         """
-        lane, number = thread & 31, rank * u32(WARPS) + (thread >> 5)
+        lane, warp = thread & 31, rank * u32(WARPS) + (thread >> 5)
         nearer, before, goal = bin_of_share(at, p, request, rank, thread, weighing, total, arrays)
         if thread == 0:
             arrays.room[WARPS] = u64(0)
@@ -346,17 +346,17 @@ def share_functions(element_size: int, cluster: int) -> Any:
         cuda.syncthreads()
         listed_at = ptx.shared_address(arrays.bins)
         count_at = ptx.shared_address(arrays.room) + u32(WARPS * 8)
-        where = nearer, largest, listed_at, count_at, ptx.shared_address(arrays.owners), number
+        where = nearer, largest, listed_at, count_at, ptx.shared_address(arrays.owners), warp
         nothing = u64(0), (u32(0), ~register(0), register(0), u32(0))
         own, found = collect(at, p, rank, thread, weighing, where, nothing)
         n_own, nearest, farthest, _ = found
         own, n_ties = warp_sum(own), u64(ptx.warp_add(n_own))
-        team.report(arrays.reports, COUNT, number, n_ties, lane)
-        team.report(arrays.reports, FARTHEST, number, keys.largest_in_warp(farthest), lane)
-        team.report(arrays.reports, NEAREST, number, keys.largest_in_warp(~nearest), lane)
+        team.report(arrays.reports, COUNT, warp, n_ties, lane)
+        team.report(arrays.reports, FARTHEST, warp, keys.largest_in_warp(farthest), lane)
+        team.report(arrays.reports, NEAREST, warp, keys.largest_in_warp(~nearest), lane)
         if lane == 0:
-            team.put(arrays.sums, number, own)
-            team.put(arrays.sums, u32(n_warps) + number, n_ties)
+            team.put(arrays.sums, warp, own)
+            team.put(arrays.sums, u32(n_warps) + warp, n_ties)
         team.meet()
         n_found = u32(0)
         are_listed = True
