@@ -15,11 +15,14 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function, dynamic_shared_array
 from kernels_cuda.sample.arithmetic import ARITHMETIC, N_SCALE, fill_powers, weigh_functions
-from kernels_cuda.sample.keys import GROUP, IN_FLIGHT, PAIR, key_functions
+from kernels_cuda.sample.keys import key_functions
 from kernels_cuda.sample.parameters import (
     COPIES,
+    GROUP,
+    IN_FLIGHT,
     MOST_SLOTS,
     N_POWERS,
+    PAIR,
     SLOT_BYTES,
     THREADS,
     VECTOR,

@@ -16,16 +16,12 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.sample.parameters import VECTOR, WARPS
+from kernels_cuda.sample.parameters import GROUP, PAIR, VECTOR, WARPS
 from kernels_cuda.sample.shared import COUNT, team_functions, warp_largest
 
 _HALF_MANTISSA = 10  # of float16
 _NEGATIVE_INFINITY = 0xFF800000
 _UPPER = 0xFFFF0000
-IN_FLIGHT = 4
-"""Vectors that a thread loads before it uses the first, where it has little to do with them."""
-GROUP = 32 * IN_FLIGHT
-PAIR = GROUP // 2
 
 
 class Groups(NamedTuple):
@@ -50,6 +46,8 @@ class KeyFunctions(NamedTuple):
     load: Any
     groups_of: Any
     group_at: Any
+    any_pair: Any
+    whole_pair: Any
     pair_at: Any
     element_in: Any
     values_in: Any
@@ -269,14 +267,18 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return Groups(at - i64(skip) * element_size + i64(vector) * VECTOR, begin, u32(n_whole))
 
     @device_function
+    def whole_pair(address):
+        """Return the words of two vectors that exist, 32 vectors apart."""
+        return ptx.read_u64x2(address), ptx.read_u64x2(address + 32 * VECTOR)
+
+    @device_function
     def pair_at(at, p, vector, end, groups, number):
         """Return the words of half a group, of which a thread has two vectors, by its number in the segment.
 
         `vector` is the thread's first one.
         """
         if u32((number >> 1) - groups.begin) < groups.n_whole:
-            address = groups.address + i64(number) * (PAIR * VECTOR)
-            words = ptx.read_u64x2(address), ptx.read_u64x2(address + 32 * VECTOR)
+            words = whole_pair(groups.address + i64(number) * (PAIR * VECTOR))
         else:
             words = any_pair(at, p, vector + number * PAIR, end)
         return words
@@ -289,9 +291,11 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return a, b, c, d
 
     @device_function
-    def element_in(words):
-        """Return the first element of a vector."""
-        return register(words[0] & u64(mask))
+    def element_in(words, i):
+        """Return an element of a vector by its number."""
+        per_word = per_vector // 2
+        word = words[0] if i < per_word else words[1]
+        return register(word >> ((i & (per_word - 1)) * bits) & u64(mask))
 
     values_in = _unpacking(element_size)
 
@@ -368,6 +372,8 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         load,
         groups_of,
         group_at,
+        any_pair,
+        whole_pair,
         pair_at,
         element_in,
         values_in,

@@ -12,6 +12,11 @@ VECTOR = 16
 """Bytes that are loaded at a time."""
 THREADS = 512
 WARPS = THREADS // 32
+IN_FLIGHT = 4
+"""Vectors that a thread loads before it uses the first, where it has little to do with them."""
+GROUP = 32 * IN_FLIGHT
+"""Vectors that a warp loads at a time."""
+PAIR = GROUP // 2
 MOST_LISTED = 256
 """The largest k for which `top_k` lists the elements that take part."""
 MOST_LISTED_OF_GIVEN = 128
@@ -32,8 +37,8 @@ KEPT_BYTES = 21 << 10
 NARROW_DEPTH = 3
 """Dimensions of rows that a launch has as values; those of more are in the workspace."""
 FLOAT_SIZES = 2, 4, 8
-CLUSTERS = 1, PORTABLE_CLUSTER
-"""Blocks that may share a row."""
+CLUSTERS = 1, 2, 4, PORTABLE_CLUSTER
+"""Blocks that may share a row: powers of two."""
 
 ROWS_KERNEL, UNFILTERED_KERNEL, LISTED_KERNEL, SHARDS_KERNEL, KEPT_KERNEL = range(1, 6)
 FROM_TOP_K = 1 << 62

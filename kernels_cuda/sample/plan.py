@@ -67,6 +67,7 @@ from kernels_cuda.layout import LAUNCH_WORDS, place, wide_table, wide_table_word
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER
 from kernels_cuda.sample.parameters import (
     FROM_TOP_K,
+    GROUP,
     KEPT_BYTES,
     KEPT_KERNEL,
     LISTED_KERNEL,
@@ -75,6 +76,7 @@ from kernels_cuda.sample.parameters import (
     MOST_LISTED_OF_GIVEN,
     MOST_SLOTS,
     NARROW_DEPTH,
+    PAIR,
     ROWS_KERNEL,
     SHARDS_KERNEL,
     SLOT_BYTES,
@@ -170,7 +172,7 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
         begin_launch(out, kernel, ceil_div(n_rows, LISTED_WARPS), 32 * LISTED_WARPS, 0, 1)
         put_pointer(out, workspace, 0)
         put_pointer(out, workspace, indices_at)
-        _put_operands(problem, out, n_rows, WARPS, filters.n_listed, NULL_SLOT, 0)
+        _put_operands(problem, out, n_rows, 0, filters.n_listed, NULL_SLOT, 0)
     out[ALGORITHM] = LISTED
     if filters.are_all_listed == 0:
         shape = _shape_of(problem, device, filters, n_rows)
@@ -181,42 +183,49 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
         kernel = kernel_key(shape.family, problem[ELEMENT_SIZE], shape.cluster)
         begin_launch(out, kernel, n_blocks, THREADS, shape.shared_bytes, shape.cluster)
         slot = workspace if n_far > 0 else NULL_SLOT
-        _put_operands(problem, out, n_rows, shape.n_warps, filters.n_listed, slot, far_at)
+        _put_operands(problem, out, n_rows, shape.segment, filters.n_listed, slot, far_at)
     return PLANNED
 
 
 class Shape(NamedTuple):
-    """How rows are shared among blocks."""
+    """How rows are shared among blocks and their warps."""
 
     family: int
-    """The kernel."""
     cluster: int
-    n_warps: int
-    """Those that share a row."""
+    """Blocks of a row."""
+    segment: int
+    """Elements of a row that a warp has."""
     shared_bytes: int
 
 
 def _shape_of(problem: Words, device: Words, filters: Filters, n_rows: int) -> Shape:
     """Return how rows are shared; a cluster that keeps a row has no other row."""
     n, element_size = problem[AXIS_SIZE], problem[ELEMENT_SIZE]
-    is_shared = (
-        device[ARCH] >= _CLUSTER_ARCH
-        and n >= device[CLUSTER_ELEMENTS]
-        and product(n_rows, PORTABLE_CLUSTER) <= 2 * device[MULTIPROCESSORS]
-    )
-    cluster = PORTABLE_CLUSTER if is_shared else 1
-    family = UNFILTERED_KERNEL if filters.are_none != 0 else ROWS_KERNEL
+    can_share = device[ARCH] >= _CLUSTER_ARCH and n >= device[CLUSTER_ELEMENTS]
+    n_blocks = device[MULTIPROCESSORS]
+    family = UNFILTERED_KERNEL
     if problem[STAGE] != WHOLE_ROWS:
         family = SHARDS_KERNEL
-    if family == UNFILTERED_KERNEL and is_shared and n_rows <= device[MOST_BLOCKS] // cluster:
+    elif filters.are_none == 0:
+        # Where it ends costs it more than to meet: blocks may share a multiprocessor.
+        family, n_blocks = ROWS_KERNEL, n_blocks * 3 // 2
+    elif can_share and product(n_rows, PORTABLE_CLUSTER) <= min(2 * n_blocks, device[MOST_BLOCKS]):
         # The last warp draws, and should have nothing else to do.
-        n_warps = WARPS * cluster - 1
+        segment = _segment(n, element_size, WARPS * PORTABLE_CLUSTER - 1)
         # Pairs of vectors of each thread.
-        n_slots = ceil_div(_segment(n, element_size, n_warps) * element_size, 64 * VECTOR) * 2
+        n_slots = ceil_div(segment * element_size, PAIR * VECTOR) * 2
         kept_bytes = n_slots * SLOT_BYTES
         if n_slots <= MOST_SLOTS and kept_bytes + KEPT_BYTES <= device[BLOCK_SHARED_BYTES]:
-            return Shape(KEPT_KERNEL, cluster, n_warps, kept_bytes)
-    return Shape(family, cluster, WARPS * cluster, 0)
+            return Shape(KEPT_KERNEL, PORTABLE_CLUSTER, segment, kept_bytes)
+    cluster = PORTABLE_CLUSTER if can_share else 1
+    while cluster > 1 and product(n_rows, cluster) > n_blocks:
+        cluster //= 2
+    segment = _segment(n, element_size, WARPS * cluster)
+    group = GROUP * VECTOR // element_size
+    if family != ROWS_KERNEL and segment > group:
+        # Groups that exist as a whole are faster to add up.
+        segment = ceil_div(segment, group) * group
+    return Shape(family, cluster, segment, 0)
 
 
 def _segment(n: int, element_size: int, n_warps: int) -> int:
@@ -278,7 +287,7 @@ def _infinity(element_size: int, mantissa: int) -> int:
 
 
 def _put_operands(
-    problem: Words, out: Words, n_rows: int, n_warps: int, n_listed: int, far_slot: int, far_at: int
+    problem: Words, out: Words, n_rows: int, segment: int, n_listed: int, far_slot: int, far_at: int
 ) -> None:
     """Put the operands of all kernels: the arrays of the call, and `Parameters`."""
     n_dims, n, element_size = problem[N_DIMS], problem[AXIS_SIZE], problem[ELEMENT_SIZE]
@@ -291,7 +300,6 @@ def _put_operands(
         else:
             put_pointer(out, NULL_SLOT, 0)
     put_pointer(out, slot, 0)
-    segment = _segment(n, element_size, n_warps)
     put_values(out, (n_rows, n, problem[X_STEP] * element_size, segment, mantissa))
     put_values(out, (_infinity(element_size, mantissa), problem[INDEX_SIZE], n_listed, n_dims))
     for at in range(FORMATS, VALUES + N_PARAMETERS):

@@ -132,10 +132,7 @@ def _put_filter(is_min_p, addresses, p, asked, first):
     bits, width, mantissa = _real(address, kind, value)
     digits, exponent = ARITHMETIC.share_of(bits, width, mantissa, nan)
     if is_min_p:
-        least = i64(1)
-        if digits != 0:
-            least = ARITHMETIC.share(digits, exponent, FULL)
-        asked[first + 8] = least
+        asked[first + 8] = ARITHMETIC.share(digits, exponent, FULL)
     else:
         asked[first + 5], asked[first + 6], asked[first + 7] = count_of(addresses, p), digits, exponent
 

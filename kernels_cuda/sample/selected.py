@@ -18,8 +18,8 @@ from kernels_cuda.sample.arithmetic import (
     weigh_functions,
     weight_of_element,
 )
-from kernels_cuda.sample.keys import GROUP, IN_FLIGHT, key_functions
-from kernels_cuda.sample.parameters import BINS, DIGIT_BITS, THREADS, WARPS
+from kernels_cuda.sample.keys import key_functions
+from kernels_cuda.sample.parameters import BINS, DIGIT_BITS, GROUP, IN_FLIGHT, THREADS, WARPS
 from kernels_cuda.sample.shared import (
     SUM,
     add_to_bin,
@@ -135,13 +135,13 @@ def selected_functions(element_size: int, cluster: int) -> Any:
                 ahead = keys.load(at, p, vector, end)
                 if cut.weighing.is_fast:
                     for _ in range(per_vector):
-                        total, n_ties = visit(keys.element_in(words), p, cut, total, n_ties)
+                        total, n_ties = visit(keys.element_in(words, u32(0)), p, cut, total, n_ties)
                         words = keys.shifted(words)
                 else:
                     # A loop that is not unrolled: weighing takes much code.
                     left = ptx.same_u32(u32(per_vector))
                     while left > 0:
-                        total, n_ties = slow_visit(keys.element_in(words), p, cut, total, n_ties)
+                        total, n_ties = slow_visit(keys.element_in(words, u32(0)), p, cut, total, n_ties)
                         words = keys.shifted(words)
                         left -= 1
             return total, n_ties

@@ -14,8 +14,8 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function
 from kernels_cuda.sample.arithmetic import ARITHMETIC, BINS_PER_POWER, EMPTY_SUM, weigh_functions
-from kernels_cuda.sample.keys import PAIR, key_functions
-from kernels_cuda.sample.parameters import THREADS, WARPS
+from kernels_cuda.sample.keys import key_functions
+from kernels_cuda.sample.parameters import PAIR, THREADS, WARPS
 from kernels_cuda.sample.shared import (
     COUNT,
     FARTHEST,
@@ -145,7 +145,7 @@ def share_functions(element_size: int, cluster: int) -> Any:
         left = ptx.same_u32(u32(per_vector))
         while left > 0:
             left -= 1
-            value = keys.value_of(keys.element_in(words), p)
+            value = keys.value_of(keys.element_in(words, u32(0)), p)
             weight = weigh.fast(value, weighing)
             of_value = weigh.bin(value, weighing)
             if of_value < n_bins and weight != 0:

@@ -21,11 +21,15 @@ from kernels_cuda.sample.arithmetic import (
     weigh_functions,
     weight_of_element,
 )
-from kernels_cuda.sample.keys import GROUP, IN_FLIGHT, key_functions
+from kernels_cuda.sample.keys import key_functions
 from kernels_cuda.sample.parameters import (
     COPIES,
+    GROUP,
+    IN_FLIGHT,
     N_POWERS,
+    PAIR,
     THREADS,
+    VECTOR,
     WARPS,
     Given,
     Parameters,
@@ -82,33 +86,36 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
         first = vector - (thread & 31)
         n_groups = u32(0)
         if first < end:
-            n_groups = (end - first + (GROUP - 1)) // u32(GROUP)
+            n_groups = (end - first + u32(GROUP - 1)) // u32(GROUP)
         return vector, end, n_groups, max((n_groups + 31) >> 5, u32(1))
 
     @device_function
-    def sums_of_row(own, number, lane, sums):
+    def sums_of_row(own, warp, lane, sums):
         """Return the sum of a row, and that of the segments before this one."""
-        team.put_all(sums, number, own, lane)
+        team.put_all(sums, warp, own, lane)
         team.meet()
         total = u64(0)
         before = u64(0)
         for i in range(per_lane):
-            place = i * 32 + lane
-            if place < n_warps:
-                total += sums[place]
-                if place < number:
-                    before += sums[place]
+            other = i * 32 + lane
+            if other < n_warps:
+                total += sums[other]
+                if other < warp:
+                    before += sums[other]
         return warp_sum(total), warp_sum(before)
 
     @called_function
     def vector_sum(words, p, weighing):
         """Return the sum of the weights of a vector."""
+        # Two elements are not worth the code.
+        if per_vector > 2 and weighing.is_fast:
+            return fast_sum(words, p, weighing, u64(EMPTY_SUM)) - u64(EMPTY_SUM)
         total = u64(0)
         # A loop that is not unrolled.
         left = ptx.same_u32(u32(per_vector))
         while left > 0:
             left -= 1
-            total += any_weight(keys.element_in(words), p, weighing)
+            total += any_weight(keys.element_in(words, u32(0)), p, weighing)
             words = keys.shifted(words)
         return total
 
@@ -119,32 +126,57 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
         empty = u64(EMPTY_SUM)
         return fast_sum(first, p, weighing, empty) + fast_sum(second, p, weighing, empty) - (empty + empty)
 
+    @called_function
+    def ragged_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane):
+        """Do what `sum_chunks` does with the groups that do not exist as a whole, if `Weighing.is_fast`."""
+        groups = keys.groups_of(at, p, vector, end)
+        own = u64(0)
+        number = u32(0)
+        while number < n_groups:
+            if number == groups.begin:
+                number = u32(number + groups.n_whole)
+            if number < n_groups:
+                total = u64(0)
+                # A loop that is not unrolled.
+                left = ptx.same_u32(u32(2))
+                while left > 0:
+                    left -= 1
+                    pair = keys.any_pair(at, p, u32(vector + number * GROUP + left * PAIR), end)
+                    total += pair_sum(pair, p, weighing)
+                total = warp_sum_below_2_53(total)
+                if lane == number // per_chunk:
+                    own += total
+            number = u32(number + 1)
+        return own
+
     @device_function
-    def fast_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane):
-        """Do what `sum_chunks` does, if `Weighing.is_fast`.
+    def whole_chunks(at, p, vector, end, per_chunk, weighing, lane):
+        """Do what `sum_chunks` does with the groups that exist as a whole, if `Weighing.is_fast`.
 
         From the last to the first: the pass before has left the last ones in the cache. While a pair is added
         up, the next one is read.
         """
         groups = keys.groups_of(at, p, vector, end)
         own = u64(0)
-        chunk = (n_groups + per_chunk - 1) // per_chunk
-        ahead = max(n_groups, u32(1)) * 2 - 2
-        first = keys.pair_at(at, p, vector, end, groups, ahead)
-        second = keys.pair_at(at, p, vector, end, groups, ahead + 1)
-        while n_groups > 0:
-            chunk -= 1
-            total = u64(0)
-            while n_groups > chunk * per_chunk:
-                n_groups -= 1
-                ahead = max(n_groups, u32(1)) * 2 - 2
-                total += pair_sum(first, p, weighing)
-                first = keys.pair_at(at, p, vector, end, groups, ahead)
-                total += pair_sum(second, p, weighing)
-                second = keys.pair_at(at, p, vector, end, groups, ahead + 1)
-            total = warp_sum_below_2_53(total)
-            if lane == chunk:
-                own = total
+        number = u32(groups.begin + groups.n_whole)
+        address = groups.address + i64(u32(number - 1)) * (GROUP * VECTOR)
+        if number > groups.begin:
+            first, second = keys.whole_pair(address), keys.whole_pair(address + PAIR * VECTOR)
+            while number > groups.begin:
+                chunk = u32(number - 1) // u32(per_chunk)
+                last = max(u32(chunk * per_chunk), groups.begin)
+                total = u64(0)
+                while number > last:
+                    number = u32(number - 1)
+                    # At last, the first group is read again.
+                    address = groups.address + i64(max(number, u32(groups.begin + 1)) - 1) * (GROUP * VECTOR)
+                    total += pair_sum(first, p, weighing)
+                    first = keys.whole_pair(address)
+                    total += pair_sum(second, p, weighing)
+                    second = keys.whole_pair(address + PAIR * VECTOR)
+                total = warp_sum_below_2_53(total)
+                if lane == chunk:
+                    own = total
         return own
 
     @called_function
@@ -163,7 +195,9 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
     def sum_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane):
         """Return, in lane i, the sum of the weights of chunk i."""
         if weighing.is_fast:
-            return fast_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane)
+            return ragged_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane) + whole_chunks(
+                at, p, vector, end, per_chunk, weighing, lane
+            )
         return slow_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane)
 
     @called_function
@@ -189,27 +223,24 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
             if target < total:
                 is_found = True
                 inclusive = warp_inclusive_sum(found, lane)
-                owner = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
-                place = u32(vector * per_vector) - keys.skipped(at, p)
-                place += walk(words, p, weighing, target - (inclusive - found))
-                token = u64(ptx.shuffle_from_u32(place, owner))
+                owner, target = lane_with(found, inclusive, target)
+                number = element_with(words, owner, p, weighing, target)
+                first = ptx.shuffle_from_u32(u32(vector), owner)
+                token = u64(u32(first * per_vector + number) - keys.skipped(at, p))
             target -= total
             vector += 32
         return token
 
-    @called_function
-    def walk(words, p, weighing, target):
-        """Return after how many elements of a vector the sum of their weights exceeds a target."""
-        number = u32(0)
-        total = u64(0)
-        left = ptx.same_u32(u32(per_vector))
-        while left > 0:
-            left -= 1
-            total += any_weight(keys.element_in(words), p, weighing)
-            if total <= target:
-                number += 1
-            words = keys.shifted(words)
-        return number
+    @device_function
+    def element_with(words, owner, p, weighing, target):
+        """Return which element of a lane's vector a target is in, by lanes that weigh an element each."""
+        lane = u32(cuda.threadIdx.x) & 31
+        words = ptx.shuffle_from_u64(words[0], owner), ptx.shuffle_from_u64(words[1], owner)
+        weight = any_weight(keys.element_in(words, lane & (per_vector - 1)), p, weighing)
+        if lane >= per_vector:
+            weight = u64(0)
+        inclusive = warp_inclusive_sum(weight, lane)
+        return ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
 
     return ChunkFunctions(
         divide, sum_chunks, sums_of_row, draw_in_segment, draw_in_chunk, vector_sum, pair_sum
@@ -221,7 +252,6 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     team = team_functions(cluster)
     chunks_of = chunk_functions(element_size, cluster)
-    bias = 1 << (8 * element_size - 1)
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
     n_asked = _ROWS * N_REQUEST
 
@@ -246,7 +276,7 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
         if cluster > 1:
             rank = ptx.cluster_rank()
             ptx.cluster_arrive_relaxed()
-        number = rank * WARPS + (thread >> 5)
+        warp = rank * WARPS + (thread >> 5)
         fill_powers(powers, thread)  # ends with a barrier
         if cluster > 1:
             ptx.cluster_wait()  # all blocks run
@@ -270,10 +300,10 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
             while slot < _ROWS and row < p.n_rows:
                 at = i64(ptx.shuffle_from_u64(u64(addresses[0]), slot))
                 to = i64(ptx.shuffle_from_u64(u64(addresses[1]), slot))
-                largest = keys.largest_of_row(keys.largest(at, p, rank, thread), number, lane, maxima)
+                largest = keys.largest_of_row(keys.largest(at, p, rank, thread), warp, lane, maxima)
                 token = u64(0)
-                is_mine = number == 0
-                if u64(largest) <= u64(bias) - u64(p.infinity):
+                is_mine = warp == 0
+                if not keys.has_weight(largest, p):
                     token = ~u64(0)
                     team.meet()
                 else:
@@ -283,7 +313,7 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
                     vector, end, n_groups, per_chunk = chunks_of.divide(at, p, rank, thread)
                     chunks = chunks_of.sum(at, p, vector, n_groups, end, per_chunk, weighing, lane)
                     own = warp_sum(chunks)
-                    total, before = chunks_of.sums_of_row(own, number, lane, sums)
+                    total, before = chunks_of.sums_of_row(own, warp, lane, sums)
                     target = u64(ARITHMETIC.part(request.word_low, request.word_high, i64(total)))
                     is_mine = before <= target < before + own
                     if is_mine:
