@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
-from dmlops import TensorDesc
+from dmlops import TensorDataType, TensorDesc
 from tests import inside, sampling
 from tests.data import random, storage
 from tests.inside import PARAMETERS, Options, SampleCall, data_type_of_numpy, problems, sample_problem, split
@@ -20,7 +20,6 @@ from tests.interpreter.program import parse
 from tests.marks import exhaustive, nightly
 
 kernels = inside.cuda_kernels("sample")
-Target = inside.variant.Target
 
 WAYS = (
     {},
@@ -33,6 +32,7 @@ WAYS = (
 OF_ARRAYS = [way for way in WAYS if not way or any(isinstance(each, np.ndarray) for each in way.values())]
 # Of these, a cluster of blocks has a part of each row.
 BLOCK, CLUSTER = {"cluster_elements": 1 << 40}, {"cluster_elements": 1}
+H200 = inside.variant.typical_target("sm_90")
 
 
 def described(array):
@@ -40,7 +40,12 @@ def described(array):
     return TensorDesc(data_type_of_numpy(array.dtype, "x"), array.shape, strides)
 
 
-def drawn(x, policy, *, stage=problems.WHOLE_ROWS, **given):
+def few_blocks(n_blocks):
+    """Return a GPU on which so many blocks share the only row, and have no room to keep it."""
+    return H200._replace(multiprocessors=n_blocks, block_shared_bytes=32 << 10)
+
+
+def drawn(x, policy, *, target=H200, stage=problems.WHOLE_ROWS, **given):
     """Draw tokens with the kernel of a policy, or compute a stage of a draw from shards."""
     defaults = {"steps": 0, "temperature": 1.0, "k": None, "top_p": 1.0, "min_p": 0.0}
     names, arrays, values = split([(defaults | given)[name] for name in PARAMETERS])
@@ -59,7 +64,6 @@ def drawn(x, policy, *, stage=problems.WHOLE_ROWS, **given):
         rooms[-1][: held.nbytes] = held.view(np.uint8)
         addresses.append(memory.add(rooms[-1]) + place * array.itemsize)
     with interpreted(memory) as interpreter:
-        target = Target(0, "sm_90", 132, 227 << 10)
         plan = kernels.plan(sample_problem(call, Options()), target, kernels.Policy(**policy))
         plan.launch(5, *addresses, memory.add(aligned(max(plan.workspace_size, 1), 256)))
     assert not interpreter.races
@@ -99,6 +103,19 @@ def test_tokens(dtype, policy, shape):
 MOST_KEPT = 81_278  # elements of 8 bytes
 
 
+def chosen(rows, n, target, top_p=1.0):
+    """Return what is said about the plan for rows of float32."""
+    call = SampleCall.of_inferred(
+        input_tensor=TensorDesc(TensorDataType.FLOAT32, (rows, n)),
+        output_tensor=TensorDesc(TensorDataType.INT64, (rows,)),
+        values=split([0, 0, 1.0, None, top_p, 0.0])[2],
+        given={},
+        stage=problems.WHOLE_ROWS,
+    )
+    with interpreted(GlobalMemory()):
+        return kernels.plan(sample_problem(call, Options()), target).variant
+
+
 @pytest.mark.parametrize(
     ("rows", "n", "arch", "kept"),
     [
@@ -113,17 +130,47 @@ MOST_KEPT = 81_278  # elements of 8 bytes
     ],
 )
 def test_which_rows_are_kept(rows, n, arch, kept):
-    x, tokens = np.broadcast_to(np.float32(0), (rows, n)), np.zeros(rows, np.int64)
-    call = SampleCall.of_inferred(
-        input_tensor=TensorDesc(data_type_of_numpy(x.dtype, "x"), x.shape),
-        output_tensor=described(tokens),
-        values=split([0, 0, 1.0, None, 1.0, 0.0])[2],
-        given={},
-        stage=problems.WHOLE_ROWS,
-    )
-    with interpreted(GlobalMemory()):
-        plan = kernels.plan(sample_problem(call, Options()), inside.variant.typical_target(arch))
-    assert plan.variant.endswith("keeps it") == kept
+    assert chosen(rows, n, inside.variant.typical_target(arch)).endswith("keeps it") == kept
+
+
+@pytest.mark.parametrize(
+    ("top_p", "n", "most_rows"),
+    [
+        (1.0, 1_000_000, {8: 16, 4: 33, 2: 66}),
+        (0.9, 16384, {8: 24, 4: 49, 2: 99}),
+        (0.9, 16383, {}),
+    ],
+)
+def test_how_many_blocks_share_a_row(top_p, n, most_rows):
+    """They have a multiprocessor each without filters, and three share two with top_p."""
+    rows = 1
+    for n_blocks, most in most_rows.items():
+        for n_rows in (rows, most):
+            assert f"cluster of {n_blocks} blocks" in chosen(n_rows, n, H200, top_p)
+        rows = most + 1
+    assert "one block per row" in chosen(rows, n, H200, top_p)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n_blocks", "n", "way"),
+    [
+        ("float32", 2, 20_000, {}),
+        ("float16", 4, 5000, {"top_p": 0.8}),
+        *[
+            nightly(dtype, n_blocks, 17_600 * n_blocks, way)
+            for dtype in ("float16", "float32", "float64")
+            for n_blocks in (2, 4, 8)
+            for way in ({}, {"top_p": 0.8}, {"k": 700, "min_p": 0.001}, {"temperature": np.full(1, 0.01)})
+        ],
+    ],
+)
+def test_blocks_share_a_row(dtype, n_blocks, n, way):
+    """Rows begin within vectors; warps have whole groups of vectors, and others."""
+    rng = random(("shared", dtype))
+    x = (rng.standard_normal((1, n)) * 3).astype(dtype)[:, 3:]
+    seeds = rng.integers(-(2**63), 2**63, 1)
+    found = drawn(x, CLUSTER, target=few_blocks(n_blocks), seeds=seeds, **way)
+    assert np.array_equal(found, sampling.sample(x, seeds, **way))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ import sys
 from functools import partial
 
 from kernels_cpu.kernel import plan_kernel
-from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, Words
+from kernels_cpu.plan_words import ALGORITHM, CLUSTER, CURRENT, N_LAUNCHES, Words
 from kernels_cpu.problems import SampleProblem
 from kernels_cpu.sample.problem_words import RESIDUES
 from kernels_cpu.sample.problem_words import problem_words as words_of_problem
@@ -68,8 +68,8 @@ _NAMES = (
     "nothing to write",
     "from the k largest",
     "one block per row",
-    "one cluster of blocks per row",
-    "one cluster of blocks per row, which keeps it",
+    "one cluster of {} blocks per row",
+    "one cluster of {} blocks per row, which keeps it",
 )
 
 
@@ -80,7 +80,7 @@ def plan_device(target: Target) -> list[int]:
 
 def described(problem: SampleProblem, words: Words) -> str:
     """Return the text about a plan: the algorithm, and why it was chosen."""
-    algorithm = _NAMES[words[ALGORITHM]]
+    algorithm = _NAMES[words[ALGORITHM]].format(words[words[CURRENT] + CLUSTER])
     if words[N_LAUNCHES] == 0:
         return f"sample: {algorithm}"
     return f"sample {8 * problem.element_size}-bit {algorithm}"

@@ -100,6 +100,22 @@ def test_where_a_share_ends(n, n_repeats, dtype, torch):
         assert torch.equal(dmlops.sample(x.cuda(), **on_gpu(given | options)).cpu(), expected), options
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("rows", "n"), [(20, 330_003), (30, 20_011), (60, 70_001), (90, 20_011)])
+def test_as_many_blocks_as_there_is_room_for_share_a_row(rows, n, dtype, torch):
+    x, given = logits(torch, (rows, n), dtype, (rows, n)), parameters(torch, rows, "blocks")
+    x[1], x[2], x[3, n // 2], x[4, ::2] = -torch.inf, 1, torch.inf, torch.nan
+    given["temperature"][5:8] = torch.tensor([0, 1e-30, 1e30])
+    for options in ({}, {"top_p": 0.9}, {"k": 700, "min_p": 0.001}):
+        for begin in (0, 3):
+            part = x[:, begin : n - n % 8]
+            expected = dmlops.sample(part, **given, **options)
+            found = dmlops.sample(part.cuda(), **on_gpu(given), **options)
+            assert torch.equal(found.cpu(), expected), options
+            found = dmlops.sample(x.cuda()[:, begin : n - n % 8], **on_gpu(given), **options)
+            assert torch.equal(found.cpu(), expected), options
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_graphs(way, torch):
     """Replays read new logits, seeds and steps, and wait for nothing."""
@@ -122,7 +138,7 @@ def test_graphs(way, torch):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize(("rows", "n"), [(3000, 1001), (5, 130_001)])
+@pytest.mark.parametrize(("rows", "n"), [(3000, 1001), (5, 130_001), (30, 70_001), (60, 70_001)])
 def test_stages_of_shards(rows, n, dtype, torch):
     """What ranks with a part of the vocabulary compute is the token of the CPU."""
     x, given = logits(torch, (rows, n), dtype, (rows, n)), parameters(torch, rows, "shards")
