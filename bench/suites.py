@@ -59,7 +59,7 @@ def serving(device: str) -> Iterator[Workload]:
 
 def sampling(device: str) -> Iterator[Workload]:
     """Yield problems of engines that draw a token per row of logits."""
-    row_counts = (1, 16) if device == CPU else (1, 16, 256)
+    row_counts = (1, 16) if device == CPU else (1, 16, 64, 256)
     for rows, dtype, (k, top_p) in product(row_counts, FLOATS, FILTERS):
         yield Sample(
             name=f"sample {rows} x {VOCABULARY} {dtype}, k {k or 'all'}, top_p {top_p}",
