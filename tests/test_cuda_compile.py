@@ -29,10 +29,10 @@ VARIANTS = {
 # Bytes that a thread of some kernels may spill, from 9.0 on and before: their registers are limited, so that
 # several blocks share a multiprocessor. All others spill none.
 MOST_SPILLED = {
-    "dmlops_sample_kept_": (380, 0),
-    "dmlops_sample_rows_": (2850, 4560),
-    "dmlops_sample_shards_": (1050, 1290),
-    "dmlops_sample_unfiltered_": (840, 1240),
+    "dmlops_sample_kept_": (420, 0),
+    "dmlops_sample_rows_": (2750, 4340),
+    "dmlops_sample_shards_": (1080, 1350),
+    "dmlops_sample_unfiltered_": (960, 1270),
     "dmlops_top_k_block_8_": (1410, 1630),
     "dmlops_top_k_block_": (550, 850),
     "dmlops_top_k_digit_8": (480, 310),
