@@ -221,7 +221,7 @@ def kept_kernel(element_size: int, cluster: int) -> Any:
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
     n_sums, group = n_warps * _MOST_CHUNKS, GROUP * keys.per_vector
 
-    # Two blocks share a multiprocessor, if it has the shared memory.
+    # Limit registers so that two blocks fit on a multiprocessor, if it has the shared memory.
     @cuda.jit(max_registers=65536 // (2 * THREADS))
     def sample_kept(
         x,

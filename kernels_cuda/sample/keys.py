@@ -25,11 +25,17 @@ _UPPER = 0xFFFF0000
 
 
 class Groups(NamedTuple):
-    """The groups of vectors of a warp's segment: the address of the first one, and which exist as a whole."""
+    """The groups of a warp's segment. A group has `GROUP` vectors, of which each thread has every 32nd.
+
+    In whole groups, all vectors lie within the row. Whole groups follow each other.
+    """
 
     address: Any
+    """Of the thread's vector in the first group; it may lie before the row."""
     begin: Any
+    """The number of the first whole group: 1 if the row begins within this segment's first vector, else 0."""
     n_whole: Any
+    """How many groups are whole: none where elements are not contiguous."""
 
 
 class KeyFunctions(NamedTuple):
@@ -67,7 +73,7 @@ class KeyFunctions(NamedTuple):
     largest_of_row: Any
     """The largest key of a row, by those of its threads."""
     has_weight: Any
-    """Whether any element of a row has a weight, by the largest key: it is neither NaN nor -inf."""
+    """Whether any element of a row has a weight: the largest key is neither that of -inf nor that of NaN."""
 
 
 def _reduction(element_size: int, key_of: Any) -> tuple[Any, ...]:
@@ -256,7 +262,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
 
     @device_function
     def groups_of(at, p, vector, end):
-        """Return the `Groups` of a thread, by its first vector and the end of those of its warp."""
+        """Return the `Groups` of a thread, whose first vector is given, and the end of its warp's segment."""
         first = u32(vector - (u32(cuda.threadIdx.x) & 31))
         skip = skipped(at, p)
         begin = u32(first * per_vector < skip)
@@ -277,6 +283,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
 
         `vector` is the thread's first one.
         """
+        # Before the first whole group, the difference wraps around, to more than any number of groups.
         if u32((number >> 1) - groups.begin) < groups.n_whole:
             words = whole_pair(groups.address + i64(number) * (PAIR * VECTOR))
         else:
@@ -292,7 +299,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
 
     @device_function
     def element_in(words, i):
-        """Return an element of a vector by its number."""
+        """Return element i of a vector."""
         per_word = per_vector // 2
         word = words[0] if i < per_word else words[1]
         return register(word >> ((i & (per_word - 1)) * bits) & u64(mask))

@@ -13,10 +13,11 @@ VECTOR = 16
 THREADS = 512
 WARPS = THREADS // 32
 IN_FLIGHT = 4
-"""Vectors that a thread loads before it uses the first, where it has little to do with them."""
+"""Vectors of a thread in a group; the loops over whole groups load all of them before they use the first."""
 GROUP = 32 * IN_FLIGHT
-"""Vectors that a warp loads at a time."""
+"""Vectors of a group, the least part of a segment that is added up by itself."""
 PAIR = GROUP // 2
+"""Vectors of half a group, of which each thread has two."""
 MOST_LISTED = 256
 """The largest k for which `top_k` lists the elements that take part."""
 MOST_LISTED_OF_GIVEN = 128
@@ -38,7 +39,7 @@ NARROW_DEPTH = 3
 """Dimensions of rows that a launch has as values; those of more are in the workspace."""
 FLOAT_SIZES = 2, 4, 8
 CLUSTERS = 1, 2, 4, PORTABLE_CLUSTER
-"""Blocks that may share a row: powers of two."""
+"""Blocks that may share a row: powers of two, as plans halve them, and kernels divide bins among them."""
 
 ROWS_KERNEL, UNFILTERED_KERNEL, LISTED_KERNEL, SHARDS_KERNEL, KEPT_KERNEL = range(1, 6)
 FROM_TOP_K = 1 << 62
@@ -113,7 +114,7 @@ class Parameters(NamedTuple):
     x_step: int
     """Bytes from an element to the next."""
     segment: int
-    """Elements of a row that a warp adds up."""
+    """Elements of a row that a warp adds up; 0 for `listed`, which has no segments."""
     mantissa: int
     infinity: int
     index_size: int

@@ -191,25 +191,30 @@ class Shape(NamedTuple):
     """How rows are shared among blocks and their warps."""
 
     family: int
+    """The kernel's number in `FAMILIES`."""
     cluster: int
-    """Blocks of a row."""
+    """Blocks that share a row."""
     segment: int
-    """Elements of a row that a warp has."""
+    """Elements of a row that each warp has; the last warps may have fewer, or none."""
     shared_bytes: int
+    """Dynamic shared memory of a block."""
 
 
 def _shape_of(problem: Words, device: Words, filters: Filters, n_rows: int) -> Shape:
-    """Return how rows are shared; a cluster that keeps a row has no other row."""
+    """Return how rows are shared: by as many blocks as pay, as measured on an H200 for various sizes."""
     n, element_size = problem[AXIS_SIZE], problem[ELEMENT_SIZE]
     can_share = device[ARCH] >= _CLUSTER_ARCH and n >= device[CLUSTER_ELEMENTS]
-    n_blocks = device[MULTIPROCESSORS]
+    # Without filters, more blocks per row pay only while no multiprocessor runs two of them.
+    most_blocks = device[MULTIPROCESSORS]
     family = UNFILTERED_KERNEL
     if problem[STAGE] != WHOLE_ROWS:
         family = SHARDS_KERNEL
     elif filters.are_none == 0:
-        # Where it ends costs it more than to meet: blocks may share a multiprocessor.
-        family, n_blocks = ROWS_KERNEL, n_blocks * 3 // 2
-    elif can_share and product(n_rows, PORTABLE_CLUSTER) <= min(2 * n_blocks, device[MOST_BLOCKS]):
+        # Finding where top_p ends takes so long that they pay even where some multiprocessors run two blocks,
+        # though not where all do.
+        family, most_blocks = ROWS_KERNEL, most_blocks * 3 // 2
+    elif can_share and product(n_rows, PORTABLE_CLUSTER) <= min(2 * most_blocks, device[MOST_BLOCKS]):
+        # Each cluster keeps one row and takes no other, and a multiprocessor has room for two blocks.
         # The last warp draws, and should have nothing else to do.
         segment = _segment(n, element_size, WARPS * PORTABLE_CLUSTER - 1)
         # Pairs of vectors of each thread.
@@ -218,19 +223,20 @@ def _shape_of(problem: Words, device: Words, filters: Filters, n_rows: int) -> S
         if n_slots <= MOST_SLOTS and kept_bytes + KEPT_BYTES <= device[BLOCK_SHARED_BYTES]:
             return Shape(KEPT_KERNEL, PORTABLE_CLUSTER, segment, kept_bytes)
     cluster = PORTABLE_CLUSTER if can_share else 1
-    while cluster > 1 and product(n_rows, cluster) > n_blocks:
+    while cluster > 1 and product(n_rows, cluster) > most_blocks:
         cluster //= 2
     segment = _segment(n, element_size, WARPS * cluster)
     group = GROUP * VECTOR // element_size
     if family != ROWS_KERNEL and segment > group:
-        # Groups that exist as a whole are faster to add up.
+        # Whole groups are faster to add up, and then only the row's first and last groups are ragged. The
+        # last warps may have nothing to do. Segments of at most a group stay: rounding would idle most warps.
         segment = ceil_div(segment, group) * group
     return Shape(family, cluster, segment, 0)
 
 
 def _segment(n: int, element_size: int, n_warps: int) -> int:
-    """Return how many elements of a row a warp has, where so many warps share it."""
-    # A row may begin behind the first element of a vector.
+    """Return how many elements of a row each of `n_warps` warps has: a multiple of 32, thus whole vectors."""
+    # One vector more, as a row may begin within a vector.
     return ceil_div(ceil_div(n + VECTOR // element_size, n_warps), 32) * 32
 
 

@@ -119,12 +119,16 @@ def _joined(word, temperature, filters, p):
 
 
 TEMPERATURE_PART, WORD_PART, TOP_P_PART, MIN_P_PART = range(4)
-"""The parts of a request, which lanes or warps find; k belongs to that of top_p."""
+"""The parts of a request, each found by another lane or warp at the same time. That of top_p includes k."""
 
 
 @device_function
 def _put_filter(is_min_p, addresses, p, asked, first):
-    """Write the least weight, or k and top_p; lanes that do the one and the other share most of the code."""
+    """Write the least weight by min_p, or else k and top_p.
+
+    One function does both, because `listed` has lanes of one warp do the one and the other: they run the
+    common code together.
+    """
     if is_min_p:
         address, kind, value, nan = addresses[2 + MIN_P], p.formats.min_p, p.values.min_p, i64(0)
     else:
@@ -139,9 +143,9 @@ def _put_filter(is_min_p, addresses, p, asked, first):
 
 @device_function
 def put_part(part, addresses, p, is_filtered, asked, first):
-    """Write a part of the parameters of a row to a shared array, where `request_in` finds them all.
+    """Write one part of a row's request to the shared array `asked`, from index `first` on.
 
-    k, top_p and min_p are only read where rows are filtered.
+    After a barrier, `request_in` reads all parts. k, top_p and min_p are read only if rows are filtered.
     """
     if part == TEMPERATURE_PART:
         asked[first], asked[first + 1], asked[first + 2] = _temperature_of(addresses, p)
@@ -153,9 +157,9 @@ def put_part(part, addresses, p, is_filtered, asked, first):
 
 @device_function
 def put_request(addresses, p, is_filtered, thread, asked, first):
-    """Write the parameters of a row to a shared array, where `request_in` finds them after a barrier.
+    """Write the request of a row to the shared array `asked`, from index `first` on, as `put_part` does.
 
-    The block's last warps write a part each, and others nothing.
+    All threads of a block may call: each of its last four warps writes one part, and the others nothing.
     """
     part = u32(THREADS - 1 - thread) >> 5
     if part <= MIN_P_PART:

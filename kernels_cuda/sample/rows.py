@@ -41,7 +41,7 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
     n_reports = N_REPORTS * WARPS * cluster
     n_powers, n_bins, n_owners = N_POWERS * COPIES, max(BINS, SHARE_BINS), most_candidates(cluster)
 
-    # Two blocks share a multiprocessor.
+    # Limit registers so that two blocks fit on a multiprocessor.
     @cuda.jit(max_registers=65536 // (2 * THREADS))
     def sample_rows(
         x,

@@ -48,7 +48,7 @@ def shards_kernel(element_size: int, cluster: int) -> Any:
     read = ptx.READ[element_size]
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
 
-    # Two blocks share a multiprocessor.
+    # Limit registers so that two blocks fit on a multiprocessor.
     @cuda.jit(max_registers=65536 // (2 * THREADS))
     def sample_shards(
         x,

@@ -1,8 +1,14 @@
 """The kernel for rows without k, top_p and min_p: all elements take part.
 
 A block, or a cluster of blocks, finds the largest element of a row. Then each warp adds up the weights of its
-segment, in up to 32 chunks. The warp whose segment has the token finds its chunk, and reads that again, while
-the others begin with the next row.
+segment, in up to 32 chunks. The warp whose segment holds the token finds the chunk that does, and reads it
+again, while the others begin with the next row.
+
+A chunk is one group of vectors or more (`keys.Groups`). Almost all groups are whole: every vector lies within
+the row. These have a loop of their own, without the bounds checks and the code for partial vectors. All other
+groups, called ragged, take a slower function: the row's first and last ones, each warp's last one where
+segments are not multiples of a group, and all groups of rows whose elements are not contiguous. A chunk may
+have groups of both kinds, so the two sums are added.
 """
 
 from typing import Any, NamedTuple
@@ -54,18 +60,21 @@ _ROWS = 32  # whose parameters the lanes of a warp prepare at a time
 
 
 class ChunkFunctions(NamedTuple):
-    """The device functions that read segments: of up to 32 chunks, of one group of vectors or more each."""
+    """The device functions that add up the weights of a warp's segment, and find the token in it.
+
+    A segment has up to 32 chunks, one for each lane to keep the sum of.
+    """
 
     divide: Any
-    """The first vector of a thread, the end of its segment, its groups, and the groups of a chunk."""
+    """The thread's first vector, the end of its segment, the segment's groups, and the groups of a chunk."""
     sum: Any
-    """The sums of the chunks of a segment."""
+    """The sum of chunk i of the segment, in lane i."""
     sums_of_row: Any
     """The sum of a row, and that of the segments before this one."""
     draw: Any
-    """The token in a segment."""
+    """The token of a row; only the warp whose segment holds it calls."""
     draw_in_chunk: Any
-    """The token in a chunk, by the first vector of a thread in it, and the end of the segment."""
+    """The token, searched for from a chunk's first vector on."""
     vector_sum: Any
     """The sum of the weights of a vector."""
     pair_sum: Any
@@ -107,11 +116,11 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
     @called_function
     def vector_sum(words, p, weighing):
         """Return the sum of the weights of a vector."""
-        # Two elements are not worth the code.
+        # For vectors of two elements, the fast sum is not worth its code.
         if per_vector > 2 and weighing.is_fast:
             return fast_sum(words, p, weighing, u64(EMPTY_SUM)) - u64(EMPTY_SUM)
         total = u64(0)
-        # A loop that is not unrolled.
+        # Not unrolled: weighing takes much code.
         left = ptx.same_u32(u32(per_vector))
         while left > 0:
             left -= 1
@@ -128,7 +137,10 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
 
     @called_function
     def ragged_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane):
-        """Do what `sum_chunks` does with the groups that do not exist as a whole, if `Weighing.is_fast`."""
+        """Return the sums of the chunks' ragged groups, chunk i in lane i, if `Weighing.is_fast`.
+
+        They come before and after the whole groups, which the loop skips.
+        """
         groups = keys.groups_of(at, p, vector, end)
         own = u64(0)
         number = u32(0)
@@ -137,7 +149,7 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
                 number = u32(number + groups.n_whole)
             if number < n_groups:
                 total = u64(0)
-                # A loop that is not unrolled.
+                # Not unrolled: few groups are ragged, and the code for partial vectors is long.
                 left = ptx.same_u32(u32(2))
                 while left > 0:
                     left -= 1
@@ -151,10 +163,10 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
 
     @device_function
     def whole_chunks(at, p, vector, end, per_chunk, weighing, lane):
-        """Do what `sum_chunks` does with the groups that exist as a whole, if `Weighing.is_fast`.
+        """Return the sums of the chunks' whole groups, chunk i in lane i, if `Weighing.is_fast`.
 
-        From the last to the first: the pass before has left the last ones in the cache. While a pair is added
-        up, the next one is read.
+        Groups are read backward, because the search for the largest element has left the last ones in the
+        cache. While one pair of vectors is added up, the other is read.
         """
         groups = keys.groups_of(at, p, vector, end)
         own = u64(0)
@@ -164,11 +176,11 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
             first, second = keys.whole_pair(address), keys.whole_pair(address + PAIR * VECTOR)
             while number > groups.begin:
                 chunk = u32(number - 1) // u32(per_chunk)
-                last = max(u32(chunk * per_chunk), groups.begin)
+                stop = max(u32(chunk * per_chunk), groups.begin)
                 total = u64(0)
-                while number > last:
+                while number > stop:
                     number = u32(number - 1)
-                    # At last, the first group is read again.
+                    # Read the group before this one. The first has none, and is read again: no branch.
                     address = groups.address + i64(max(number, u32(groups.begin + 1)) - 1) * (GROUP * VECTOR)
                     total += pair_sum(first, p, weighing)
                     first = keys.whole_pair(address)
@@ -210,7 +222,10 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
 
     @called_function
     def draw_in_chunk(at, p, vector, end, weighing, target):
-        """Return where the sum of the weights from a vector on exceeds a target."""
+        """Return the element at which the running sum of weights exceeds a target.
+
+        The sum begins with the chunk, of which `vector` is the lane's first one.
+        """
         lane = u32(cuda.threadIdx.x) & 31
         ahead = keys.load(at, p, vector, end)
         token = u64(0)
@@ -233,7 +248,10 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
 
     @device_function
     def element_with(words, owner, p, weighing, target):
-        """Return which element of a lane's vector a target is in, by lanes that weigh an element each."""
+        """Return the number of the element that a target is in, in the vector of lane `owner`.
+
+        Each lane weighs one element of that vector.
+        """
         lane = u32(cuda.threadIdx.x) & 31
         words = ptx.shuffle_from_u64(words[0], owner), ptx.shuffle_from_u64(words[1], owner)
         weight = any_weight(keys.element_in(words, lane & (per_vector - 1)), p, weighing)
@@ -255,7 +273,7 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
     n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
     n_asked = _ROWS * N_REQUEST
 
-    # Two blocks share a multiprocessor.
+    # Limit registers so that two blocks fit on a multiprocessor.
     @cuda.jit(max_registers=65536 // (2 * THREADS))
     def sample_unfiltered(
         x,
@@ -284,7 +302,7 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
         n_teams = i64(cuda.gridDim.x) // cluster
         row = i64(cuda.blockIdx.x) // cluster
         while row < p.n_rows:
-            # Lanes have a row each.
+            # Each lane finds one of the block's next 32 rows.
             find_row(
                 min(row + i64(lane) * n_teams, p.n_rows - 1),
                 x,
@@ -294,7 +312,7 @@ def unfiltered_kernel(element_size: int, cluster: int) -> Any:
                 far,
                 addresses,
             )
-            # By some warps, while the others begin to read.
+            # The last warps find the parameters of these rows, while the others begin to read.
             put_request(addresses, p, False, thread, asked, lane * N_REQUEST)
             slot = u32(0)
             while slot < _ROWS and row < p.n_rows:
