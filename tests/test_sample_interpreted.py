@@ -180,6 +180,15 @@ def test_blocks_share_a_row(dtype, n_blocks, n, way):
     assert np.array_equal(found, sampling.sample(x, seeds, **way))
 
 
+@pytest.mark.parametrize("policy", [BLOCK, CLUSTER])
+def test_rows_follow_each_other(policy):
+    """One block, or one cluster, takes all rows, even where fewer blocks may be launched than it has."""
+    rng = random("rows")
+    x, seeds = (rng.standard_normal((2, 300)) * 3).astype("float32"), np.arange(2)
+    found = drawn(x, policy | {"most_blocks": 1}, target=few_blocks(4), seeds=seeds)
+    assert np.array_equal(found, sampling.sample(x, seeds))
+
+
 @pytest.mark.parametrize(
     ("dtype", "n", "step"),
     [

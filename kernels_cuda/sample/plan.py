@@ -179,9 +179,9 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
         out[ALGORITHM] = CLUSTERS_OF_BLOCKS if shape.cluster > 1 else BLOCKS
         if shape.family == KEPT_KERNEL:
             out[ALGORITHM] = KEPT
-        n_blocks = min(product(n_rows, shape.cluster), device[MOST_BLOCKS] // shape.cluster * shape.cluster)
+        n_clusters = min(n_rows, max(device[MOST_BLOCKS] // shape.cluster, 1))
         kernel = kernel_key(shape.family, problem[ELEMENT_SIZE], shape.cluster)
-        begin_launch(out, kernel, n_blocks, THREADS, shape.shared_bytes, shape.cluster)
+        begin_launch(out, kernel, n_clusters * shape.cluster, THREADS, shape.shared_bytes, shape.cluster)
         slot = workspace if n_far > 0 else NULL_SLOT
         _put_operands(problem, out, n_rows, shape.segment, filters.n_listed, slot, far_at)
     return PLANNED
@@ -205,15 +205,15 @@ def _shape_of(problem: Words, device: Words, filters: Filters, n_rows: int) -> S
     n, element_size = problem[AXIS_SIZE], problem[ELEMENT_SIZE]
     can_share = device[ARCH] >= _CLUSTER_ARCH and n >= device[CLUSTER_ELEMENTS]
     # Without filters, more blocks per row pay only while no multiprocessor runs two of them.
-    most_blocks = device[MULTIPROCESSORS]
+    n_beside = device[MULTIPROCESSORS]
     family = UNFILTERED_KERNEL
     if problem[STAGE] != WHOLE_ROWS:
         family = SHARDS_KERNEL
     elif filters.are_none == 0:
         # Finding where top_p ends takes so long that they pay even where some multiprocessors run two blocks,
         # though not where all do.
-        family, most_blocks = ROWS_KERNEL, most_blocks * 3 // 2
-    elif can_share and product(n_rows, PORTABLE_CLUSTER) <= min(2 * most_blocks, device[MOST_BLOCKS]):
+        family, n_beside = ROWS_KERNEL, n_beside * 3 // 2
+    elif can_share and product(n_rows, PORTABLE_CLUSTER) <= min(2 * n_beside, device[MOST_BLOCKS]):
         # Each cluster keeps one row and takes no other, and a multiprocessor has room for two blocks.
         # The last warp draws, and should have nothing else to do.
         segment = _segment(n, element_size, WARPS * PORTABLE_CLUSTER - 1)
@@ -223,7 +223,7 @@ def _shape_of(problem: Words, device: Words, filters: Filters, n_rows: int) -> S
         if n_slots <= MOST_SLOTS and kept_bytes + KEPT_BYTES <= device[BLOCK_SHARED_BYTES]:
             return Shape(KEPT_KERNEL, PORTABLE_CLUSTER, segment, kept_bytes)
     cluster = PORTABLE_CLUSTER if can_share else 1
-    while cluster > 1 and product(n_rows, cluster) > most_blocks:
+    while cluster > 1 and product(n_rows, cluster) > n_beside:
         cluster //= 2
     segment = _segment(n, element_size, WARPS * cluster)
     group = GROUP * VECTOR // element_size
