@@ -24,7 +24,7 @@ from kernels_cuda.sample.requests import (
     put_token,
     request_in,
 )
-from kernels_cuda.sample.shared import add_to_bin, warp_inclusive_sum, warp_sum_below_2_53
+from kernels_cuda.sample.shared import add_to_bin, count_lanes, warp_inclusive_sum, warp_sum_below_2_53
 
 _N_ASKED = N_REQUEST + 1
 """Integers in shared memory for a row: a `Request`, and the address of the token."""
@@ -109,7 +109,7 @@ def _place_of(target, end, room, lane, n):
         cuda.syncwarp()
         own = ptx.load_shared_u64(room.bins + lane * 8)
         through = warp_inclusive_sum(own, lane)
-        digit = ptx.popcount_u32(ptx.ballot(u32(through < goal)))
+        digit = count_lanes(through < goal)
         found = ptx.shuffle_from_u64(own, digit)
         goal -= (ptx.shuffle_from_u64(through, digit) - found) >> _COUNT_BITS << _COUNT_BITS
         low += digit << shift

@@ -25,6 +25,7 @@ from kernels_cuda.sample.shared import (
     add_to_bin,
     bin_functions,
     block_inclusive_sum,
+    count_lanes,
     team_functions,
     warp_inclusive_sum,
     warp_sum,
@@ -289,7 +290,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         if stays:
             weight = tied_weight(cut.largest, found, p, cut.weighing)
         is_before = warp_inclusive_sum(weight, lane) <= draw.target
-        return first + i64(ptx.popcount_u32(ptx.ballot(u32(is_before and place < last))))
+        return first + i64(count_lanes(is_before and place < last))
 
     @device_function
     def draw_token(at, p, request, thread, cut, ties, arrays):

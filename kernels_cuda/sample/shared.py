@@ -48,9 +48,15 @@ def warp_inclusive_sum(value, lane):
 
 
 @device_function
+def count_lanes(condition):
+    """Return for how many lanes of a warp a condition holds."""
+    return ptx.popcount_u32(ptx.ballot(u32(condition)))
+
+
+@device_function
 def lane_with(own, inclusive, target):
     """Return the lane whose value a target is in, by running sums, and the target less those before it."""
-    found = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
+    found = count_lanes(inclusive <= target)
     return found, target - ptx.shuffle_from_u64(inclusive - own, found)
 
 

@@ -24,6 +24,7 @@ from kernels_cuda.sample.shared import (
     SUM,
     add_to_bin,
     bin_functions,
+    count_lanes,
     team_functions,
     warp_inclusive_sum,
     warp_sum,
@@ -313,7 +314,7 @@ def share_functions(element_size: int, cluster: int) -> Any:
             cuda.syncthreads()
             own = ptx.load_shared_u64(digits + used * 256 + lane * 8)
             inclusive = before + warp_inclusive_sum(own, lane)
-            digit = u64(ptx.popcount_u32(ptx.ballot(u32(inclusive < goal))))
+            digit = u64(count_lanes(inclusive < goal))
             before = ptx.shuffle_from_u64(inclusive - own, u32(digit))
             low += digit << u64(shift)
             above = shift

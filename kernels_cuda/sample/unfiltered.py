@@ -49,6 +49,7 @@ from kernels_cuda.sample.requests import (
     request_in,
 )
 from kernels_cuda.sample.shared import (
+    count_lanes,
     lane_with,
     team_functions,
     warp_inclusive_sum,
@@ -258,7 +259,7 @@ def chunk_functions(element_size: int, cluster: int, *, has_least: bool = False)
         if lane >= per_vector:
             weight = u64(0)
         inclusive = warp_inclusive_sum(weight, lane)
-        return ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
+        return count_lanes(inclusive <= target)
 
     return ChunkFunctions(
         divide, sum_chunks, sums_of_row, draw_in_segment, draw_in_chunk, vector_sum, pair_sum
