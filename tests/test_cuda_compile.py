@@ -96,7 +96,7 @@ def test_a_label_stands_for_one_kernel():
 
 
 def test_kernels_are_few():
-    # All of them are compiled for every architecture: one an element width and layout, no more.
+    # Nearly all are compiled for every architecture: one per element width, layout and cluster, no more.
     assert 4 * len(OPERATORS) <= len(VARIANTS) <= 350
 
 

@@ -5,7 +5,7 @@ weights of the elements that stay; the token is the element at which their runni
 of the whole sum.
 
 - `unfiltered`, without k, top_p and min_p: warps add up the weights of their segments of the row, and the one
-  that the token is in reads its segment again.
+  that the token is in reads a chunk of its segment again.
 - `kept`, the same for few rows that are not too long: a cluster of blocks keeps each in shared memory.
 - `listed`, with a small k: launches of `top_k` come first, and a warp draws from what they list.
 - `rows`, for others: all elements nearer than some distance from the largest key stay, and the first ones of
